@@ -1,0 +1,1 @@
+"""Judges: who says that a task is done."""

@@ -1,0 +1,1 @@
+"""The simulated phone: adbd, a shell, a view tree, apps and faults."""

@@ -1,0 +1,1 @@
+"""What the learner and the actors share: data, wire format, tasks and models."""

@@ -1,0 +1,1 @@
+"""The policy network, its text and its image features."""

@@ -1,0 +1,1 @@
+"""Command lines; flags, environment variables and the clock are read here."""

@@ -1,0 +1,1 @@
+"""The learner: ingest, replay, A-RIDE updates, checkpoints and published parameters."""
