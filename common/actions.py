@@ -67,7 +67,7 @@ class Invalid:
     reason: str
 
 
-class _Refused(Exception):
+class _RefusedError(Exception):
     """Leaves the scanner with what it found; `parse` turns it into a value."""
 
 
@@ -83,7 +83,7 @@ def parse(text: str) -> Action | Invalid:
     """Reads an action from any string. It never raises: a text without a meaning is an Invalid."""
     try:
         return _action(_fields(decision(text)))
-    except _Refused as refusal:
+    except _RefusedError as refusal:
         return Invalid(*refusal.args)
 
 
@@ -95,18 +95,18 @@ def decision(text: str) -> str:
 def _fields(text: str) -> dict[str, str | Point]:
     """Scans `"key": value` pairs from left to right, each at most once."""
     if not text:
-        raise _Refused("no_decision", f"The text has no {DECISION!r}.")
+        raise _RefusedError("no_decision", f"The text has no {DECISION!r}.")
     fields: dict[str, str | Point] = {}
     at = _SPACE.match(text).end()
     while at < len(text):
         key = _KEY.match(text, at)
         if key is None:
-            raise _Refused("bad_field", f"Expected a quoted key at {text[at : at + 20]!r}.")
+            raise _RefusedError("bad_field", f"Expected a quoted key at {text[at : at + 20]!r}.")
         name, at = key[1], key.end()
         if name in fields:
-            raise _Refused("bad_field", f"The key {name!r} comes twice.")
+            raise _RefusedError("bad_field", f"The key {name!r} comes twice.")
         if name not in _VALUES:
-            raise _Refused("bad_field", f"The key {name!r} is unknown.")
+            raise _RefusedError("bad_field", f"The key {name!r} is unknown.")
         fields[name], at = _VALUES[name](text, at)
         at = _SPACE.match(text, at).end()
     return fields
@@ -115,28 +115,28 @@ def _fields(text: str) -> dict[str, str | Point]:
 def _word(text: str, at: int) -> tuple[str, int]:
     value = _WORD.match(text, at)
     if value is None or value[1] not in ActionType.__members__:
-        raise _Refused("bad_type", f"Unknown action type at {text[at : at + 30]!r}.")
+        raise _RefusedError("bad_type", f"Unknown action type at {text[at : at + 30]!r}.")
     return value[1], value.end()
 
 
 def _point(text: str, at: int) -> tuple[Point, int]:
     value = _POINT.match(text, at)
     if value is None:
-        raise _Refused("bad_point", f"Expected a point at {text[at : at + 24]!r}.")
+        raise _RefusedError("bad_point", f"Expected a point at {text[at : at + 24]!r}.")
     try:
         return (float(value[1]), float(value[2])), value.end()
     except ValueError as error:
-        raise _Refused("bad_point", f"Not numbers: {value[0]!r}.") from error
+        raise _RefusedError("bad_point", f"Not numbers: {value[0]!r}.") from error
 
 
 def _typed(text: str, at: int) -> tuple[str, int]:
     """Text up to the last quote of the string, which must not itself be escaped."""
     end = text.rfind('"')
     if text[at : at + 1] != '"' or end <= at:
-        raise _Refused("cut_text", "The typed text has no closing quote.")
+        raise _RefusedError("cut_text", "The typed text has no closing quote.")
     raw = text[at + 1 : end]
     if (len(raw) - len(raw.rstrip("\\"))) % 2:
-        raise _Refused("cut_text", "The typed text ends within an escaped quote.")
+        raise _RefusedError("cut_text", "The typed text ends within an escaped quote.")
     return _ESCAPED.sub(r"\1", raw), end + 1
 
 
@@ -146,19 +146,19 @@ _VALUES = {"action_type": _word, "touch_point": _point, "lift_point": _point, "t
 def _action(fields: dict[str, str | Point]) -> Action:
     """Keeps the fields that the type uses, and checks those alone."""
     if "action_type" not in fields:
-        raise _Refused("bad_type", "The action has no type.")
+        raise _RefusedError("bad_type", "The action has no type.")
     kind = ActionType(fields["action_type"])
     if kind is ActionType.TYPE:
         if "typed_text" not in fields:
-            raise _Refused("cut_text", "A TYPE has no typed text.")
+            raise _RefusedError("cut_text", "A TYPE has no typed text.")
         return Action(kind, text=fields["typed_text"])
     if kind is not ActionType.DUAL_POINT:
         return Action(kind)
     points = fields.get("touch_point"), fields.get("lift_point")
     if None in points:
-        raise _Refused("bad_point", "A DUAL_POINT needs a touch point and a lift point.")
+        raise _RefusedError("bad_point", "A DUAL_POINT needs a touch point and a lift point.")
     if not all(0 <= value <= 1 for point in points for value in point):
-        raise _Refused("off_screen", f"A DUAL_POINT lies off the screen: {points}.")
+        raise _RefusedError("off_screen", f"A DUAL_POINT lies off the screen: {points}.")
     return Action(kind, *points)
 
 
@@ -207,13 +207,14 @@ def matches(a: Action, b: Action, boxes: Sequence[Sequence[float]] = ()) -> bool
 
 
 def _is_vertical(action: Action) -> bool:
-    down, right = (abs(lift - touch) for touch, lift in zip(action.touch_yx, action.lift_yx))
+    points = action.touch_yx, action.lift_yx
+    down, right = (abs(lift - touch) for touch, lift in zip(*points, strict=True))
     return down >= right
 
 
 def _contains(box: Sequence[float], point: Point) -> bool:
     """Whether a point is in a box grown as AitW grows it: the size is cut at 1, then the end."""
-    for low, size, value in zip(box[:2], box[2:], point):
+    for low, size, value in zip(box[:2], box[2:], point, strict=True):
         start = max(0.0, low - BOX_GROWTH * size / 2)
         if not start <= value <= start + min(1.0, size + BOX_GROWTH * size):
             return False
