@@ -14,7 +14,8 @@ import dataclasses
 import enum
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 Point = tuple[float, float]
 
@@ -72,7 +73,6 @@ class _RefusedError(Exception):
 
 
 DECISION = "Action Decision:"
-_SPACE = re.compile(r"[\s,;{}]*")
 _KEY = re.compile(r'"([a-z_]+)"\s*:\s*')
 _WORD = re.compile(r'"([A-Z_]+)"')
 _POINT = re.compile(r'"?\[\s*([-+.\de]{1,24})\s*,\s*([-+.\de]{1,24})\s*\]"?')
@@ -92,31 +92,48 @@ def decision(text: str) -> str:
     return text.partition(DECISION)[2].strip()
 
 
-def _fields(text: str) -> dict[str, str | Point]:
+@dataclasses.dataclass
+class _Fields:
+    """What a decision holds, each None until it was read."""
+
+    action_type: ActionType | None = None
+    touch_point: Point | None = None
+    lift_point: Point | None = None
+    typed_text: str | None = None
+
+
+def _fields(text: str) -> _Fields:
     """Scans `"key": value` pairs from left to right, each at most once."""
     if not text:
         raise _RefusedError("no_decision", f"The text has no {DECISION!r}.")
-    fields: dict[str, str | Point] = {}
-    at = _SPACE.match(text).end()
+    fields = _Fields()
+    at = _skip(text, 0)
     while at < len(text):
         key = _KEY.match(text, at)
         if key is None:
             raise _RefusedError("bad_field", f"Expected a quoted key at {text[at : at + 20]!r}.")
         name, at = key[1], key.end()
-        if name in fields:
-            raise _RefusedError("bad_field", f"The key {name!r} comes twice.")
         if name not in _VALUES:
             raise _RefusedError("bad_field", f"The key {name!r} is unknown.")
-        fields[name], at = _VALUES[name](text, at)
-        at = _SPACE.match(text, at).end()
+        if getattr(fields, name) is not None:
+            raise _RefusedError("bad_field", f"The key {name!r} comes twice.")
+        value, at = _VALUES[name](text, at)
+        setattr(fields, name, value)
+        at = _skip(text, at)
     return fields
 
 
-def _word(text: str, at: int) -> tuple[str, int]:
+def _skip(text: str, at: int) -> int:
+    while at < len(text) and (text[at].isspace() or text[at] in ",;{}"):
+        at += 1
+    return at
+
+
+def _type(text: str, at: int) -> tuple[ActionType, int]:
     value = _WORD.match(text, at)
     if value is None or value[1] not in ActionType.__members__:
         raise _RefusedError("bad_type", f"Unknown action type at {text[at : at + 30]!r}.")
-    return value[1], value.end()
+    return ActionType(value[1]), value.end()
 
 
 def _point(text: str, at: int) -> tuple[Point, int]:
@@ -140,26 +157,30 @@ def _typed(text: str, at: int) -> tuple[str, int]:
     return _ESCAPED.sub(r"\1", raw), end + 1
 
 
-_VALUES = {"action_type": _word, "touch_point": _point, "lift_point": _point, "typed_text": _typed}
+_VALUES: dict[str, Callable[[str, int], tuple[Any, int]]] = {
+    "action_type": _type,
+    "touch_point": _point,
+    "lift_point": _point,
+    "typed_text": _typed,
+}
 
 
-def _action(fields: dict[str, str | Point]) -> Action:
+def _action(fields: _Fields) -> Action:
     """Keeps the fields that the type uses, and checks those alone."""
-    if "action_type" not in fields:
+    kind, touch, lift = fields.action_type, fields.touch_point, fields.lift_point
+    if kind is None:
         raise _RefusedError("bad_type", "The action has no type.")
-    kind = ActionType(fields["action_type"])
     if kind is ActionType.TYPE:
-        if "typed_text" not in fields:
+        if fields.typed_text is None:
             raise _RefusedError("cut_text", "A TYPE has no typed text.")
-        return Action(kind, text=fields["typed_text"])
+        return Action(kind, text=fields.typed_text)
     if kind is not ActionType.DUAL_POINT:
         return Action(kind)
-    points = fields.get("touch_point"), fields.get("lift_point")
-    if None in points:
+    if touch is None or lift is None:
         raise _RefusedError("bad_point", "A DUAL_POINT needs a touch point and a lift point.")
-    if not all(0 <= value <= 1 for point in points for value in point):
-        raise _RefusedError("off_screen", f"A DUAL_POINT lies off the screen: {points}.")
-    return Action(kind, *points)
+    if not all(0 <= value <= 1 for value in touch + lift):
+        raise _RefusedError("off_screen", f"A DUAL_POINT lies off the screen: {touch}, {lift}.")
+    return Action(kind, touch, lift)
 
 
 def render(action: Action, plan: Sequence[ActionType] = ()) -> str:
