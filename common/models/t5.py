@@ -1,0 +1,304 @@
+"""T5's encoder and decoder: v1.1 (gated gelu) and v1.0 (relu), with tied or untied embeddings.
+
+Parameters are float32 and named for sharding by logical axes; matrix products run in `dtype`, while
+norms, attention scores and logits are float32. Shapes: B batch, L or S or A tokens, D model width,
+H heads, K width of a head, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+MASKED = -1e9  # finite, so that a row without any key has a finite softmax and gradient
+KeysValues = tuple[jax.Array, jax.Array]  # each [B, H, L, K]
+
+
+@dataclasses.dataclass(frozen=True)
+class T5Config:
+    """Shape of a T5; the names are those of the Hugging Face configuration where it has them."""
+
+    vocab_size: int = 1024
+    d_model: int = 64
+    num_heads: int = 2
+    d_kv: int = 32
+    d_ff: int = 256
+    encoder_layers: int = 2
+    decoder_layers: int = 2
+    gated: bool = True  # v1.1: gelu(x W0) * (x W1); v1.0: relu(x W)
+    tied: bool = False  # the output matrix is the embedding, and logits scale by d_model^-0.5
+    relative_buckets: int = 32
+    relative_max_distance: int = 128
+    norm_epsilon: float = 1e-6
+    dtype: str = "float32"  # of matrix products; XLA on CPUs is slower in bfloat16
+
+
+class Dense(nn.Module):
+    """x W (+ b) over the last axis, as one product of two matrices, which XLA's CPU backend likes."""
+
+    features: int
+    axes: tuple[str, str]
+    dtype: str
+    std: float | None = None  # of W at the start; default inputs^-0.5
+    use_bias: bool = False
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        inputs = x.shape[-1]
+        std = inputs**-0.5 if self.std is None else self.std
+        kernel = parameter(self, "kernel", std, self.axes, (inputs, self.features))
+        y = x.astype(self.dtype).reshape(-1, inputs) @ kernel.astype(self.dtype)
+        if self.use_bias:
+            bias = parameter(self, "bias", 0.0, self.axes[1:], (self.features,))
+            y = y + bias.astype(self.dtype)
+        return y.reshape(*x.shape[:-1], self.features)
+
+
+def parameter(
+    module: nn.Module, name: str, std: float, axes: tuple[str, ...], shape: tuple[int, ...]
+) -> jax.Array:
+    """A float32 parameter of `module`, normal at the start, that knows its logical axes."""
+    initializer = nn.initializers.normal(std) if std else nn.initializers.zeros
+    return module.param(name, nn.with_logical_partitioning(initializer, axes), shape, jnp.float32)
+
+
+class RMSNorm(nn.Module):
+    config: T5Config
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        ones = nn.with_logical_partitioning(nn.initializers.ones, ("norm",))
+        scale = self.param("scale", ones, (x.shape[-1],), jnp.float32)
+        wide = x.astype(jnp.float32)
+        square = jnp.mean(wide * wide, axis=-1, keepdims=True)
+        return (wide * lax.rsqrt(square + self.config.norm_epsilon) * scale).astype(x.dtype)
+
+
+class Attention(nn.Module):
+    """Attention of several heads, without the usual 1/sqrt(K): T5 folds it into the initial q."""
+
+    config: T5Config
+
+    def setup(self):
+        c = self.config
+        inner = c.num_heads * c.d_kv
+        project = functools.partial(Dense, inner, ("embed", "heads"), c.dtype)
+        self.q = project(std=(c.d_model * c.d_kv) ** -0.5)
+        self.k = project()
+        self.v = project()
+        self.o = Dense(c.d_model, ("heads", "embed"), c.dtype)
+
+    def keys_values(self, x: jax.Array) -> KeysValues:
+        return self._split(self.k(x)), self._split(self.v(x))
+
+    def __call__(self, x: jax.Array, keys_values: KeysValues, bias: jax.Array) -> jax.Array:
+        keys, values = keys_values
+        query = self._split(self.q(x))
+        scores = jnp.einsum("bhqd,bhkd->bhqk", query, keys, preferred_element_type=jnp.float32)
+        weights = jax.nn.softmax(scores + bias, axis=-1).astype(values.dtype)
+        mixed = jnp.einsum("bhqk,bhkd->bhqd", weights, values).transpose(0, 2, 1, 3)
+        return self.o(mixed.reshape(*x.shape[:2], -1))
+
+    def _split(self, x: jax.Array) -> jax.Array:
+        c = self.config
+        return x.reshape(*x.shape[:2], c.num_heads, c.d_kv).transpose(0, 2, 1, 3)
+
+
+class FeedForward(nn.Module):
+    config: T5Config
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        c = self.config
+        wide = functools.partial(Dense, c.d_ff, ("embed", "mlp"), c.dtype)
+        if c.gated:
+            hidden = jax.nn.gelu(wide(name="wi_0")(x), approximate=True) * wide(name="wi_1")(x)
+        else:
+            hidden = jax.nn.relu(wide(name="wi")(x))
+        return Dense(c.d_model, ("mlp", "embed"), c.dtype, name="wo")(hidden)
+
+
+class EncoderLayer(nn.Module):
+    config: T5Config
+
+    def setup(self):
+        self.attention_norm = RMSNorm(self.config)
+        self.attention = Attention(self.config)
+        self.ff_norm = RMSNorm(self.config)
+        self.ff = FeedForward(self.config)
+
+    def __call__(self, x: jax.Array, bias: jax.Array) -> jax.Array:
+        y = self.attention_norm(x)
+        x = x + self.attention(y, self.attention.keys_values(y), bias)
+        return residual(x + self.ff(self.ff_norm(x)))
+
+
+class DecoderLayer(nn.Module):
+    config: T5Config
+
+    def setup(self):
+        self.attention_norm = RMSNorm(self.config)
+        self.attention = Attention(self.config)
+        self.cross_norm = RMSNorm(self.config)
+        self.cross = Attention(self.config)
+        self.ff_norm = RMSNorm(self.config)
+        self.ff = FeedForward(self.config)
+
+    def __call__(
+        self,
+        x: jax.Array,
+        bias: jax.Array,
+        memory: KeysValues,
+        memory_bias: jax.Array,
+        cache: KeysValues | None = None,
+        position: jax.Array | int = 0,
+    ) -> tuple[jax.Array, KeysValues]:
+        """With a cache, `x` is the token at `position`; returns the cache with it, too."""
+        y = self.attention_norm(x)
+        keys_values = self.attention.keys_values(y)
+        if cache is not None:
+            start = (0, 0, position, 0)
+            write = functools.partial(lax.dynamic_update_slice, start_indices=start)
+            keys_values = jax.tree.map(write, cache, keys_values)
+        x = x + self.attention(y, keys_values, bias)
+        x = x + self.cross(self.cross_norm(x), memory, memory_bias)
+        return residual(x + self.ff(self.ff_norm(x))), keys_values
+
+
+class T5(nn.Module):
+    config: T5Config
+
+    def setup(self):
+        c = self.config
+        self.embedding = parameter(
+            self, "embedding", 1.0, ("vocab", "embedding"), (c.vocab_size, c.d_model)
+        )
+        if not c.tied:
+            self.head = parameter(
+                self, "head", c.d_model**-0.5, ("embed", "vocab"), (c.d_model, c.vocab_size)
+            )
+        relative = ("buckets", "heads"), (c.relative_buckets, c.num_heads)
+        self.encoder_relative = parameter(self, "encoder_relative", 0.1, *relative)
+        self.decoder_relative = parameter(self, "decoder_relative", 0.1, *relative)
+        self.encoder = [EncoderLayer(c) for _ in range(c.encoder_layers)]
+        self.decoder = [DecoderLayer(c) for _ in range(c.decoder_layers)]
+        self.encoder_norm = RMSNorm(c)
+        self.decoder_norm = RMSNorm(c)
+
+    def encode(self, ids: jax.Array) -> jax.Array:
+        """Returns the encoder's states [B, S, D] for ids [B, S]."""
+        bias = self._relative(self.encoder_relative, ids.shape[1], bidirectional=True)
+        bias = bias + padding_bias(ids)
+        x = self._embed(ids)
+        for layer in self.encoder:
+            x = layer(x, bias)
+        return self.encoder_norm(x)
+
+    def memory(self, encoded: jax.Array) -> list[KeysValues]:
+        """What each decoder layer attends to of the encoder's states [B, S, D]."""
+        return [layer.cross.keys_values(encoded) for layer in self.decoder]
+
+    def causal_bias(self, length: int) -> jax.Array:
+        """Returns [1, H, L, L]: the decoder's relative bias, and MASKED for the future."""
+        future = np.triu(np.full((length, length), MASKED, np.float32), 1)
+        return self._relative(self.decoder_relative, length, bidirectional=False) + future
+
+    def decode(
+        self,
+        ids: jax.Array,
+        bias: jax.Array,
+        memory: list[KeysValues],
+        memory_bias: jax.Array,
+        caches: list[KeysValues] | None = None,
+        position: jax.Array | int = 0,
+    ) -> tuple[jax.Array, list[KeysValues]]:
+        """Returns the logits after ids [B, L] as float32 [B, L, V], and the caches with them.
+
+        With caches, L is 1 and `position` is where that token stands.
+        """
+        x = self._embed(ids)
+        written = []
+        for layer, kv, cache in zip(
+            self.decoder, memory, caches or [None] * len(self.decoder), strict=True
+        ):
+            x, cache = layer(x, bias, kv, memory_bias, cache, position)
+            written.append(cache)
+        return self._logits(self.decoder_norm(x)), written
+
+    def _embed(self, ids: jax.Array) -> jax.Array:
+        return residual(take(self.embedding, ids).astype(self.config.dtype))
+
+    def _relative(self, table: jax.Array, length: int, bidirectional: bool) -> jax.Array:
+        c = self.config
+        position = np.arange(length)
+        bucket = relative_bucket(
+            position[None] - position[:, None],
+            bidirectional,
+            c.relative_buckets,
+            c.relative_max_distance,
+        )
+        one_hot = np.eye(c.relative_buckets, dtype=np.float32)[bucket]  # its gradient is a product
+        return jnp.einsum("qkb,bh->hqk", one_hot, table)[None]
+
+    def _logits(self, x: jax.Array) -> jax.Array:
+        c = self.config
+        kernel = self.embedding.T * c.d_model**-0.5 if c.tied else self.head
+        flat = x.reshape(-1, c.d_model)
+        logits = jnp.dot(flat, kernel.astype(c.dtype), preferred_element_type=jnp.float32)
+        return logits.reshape(*x.shape[:2], c.vocab_size)
+
+
+def padding_bias(ids: jax.Array) -> jax.Array:
+    """Returns [B, 1, 1, S]: MASKED where ids [B, S] is padding."""
+    return jnp.where(ids == 0, MASKED, 0.0)[:, None, None, :].astype(jnp.float32)
+
+
+def relative_bucket(
+    distance: np.ndarray, bidirectional: bool, buckets: int, max_distance: int
+) -> np.ndarray:
+    """T5's bucket of key minus query position: one each when near, logarithmic when far."""
+    if bidirectional:
+        buckets //= 2
+        offset = (distance > 0) * buckets
+        distance = np.abs(distance)
+    else:
+        offset = 0
+        distance = np.maximum(-distance, 0)
+    near = buckets // 2
+    ratio = np.log(np.maximum(distance, 1).astype(np.float32) / near) / np.log(max_distance / near)
+    far = np.minimum(near + (ratio * (buckets - near)).astype(np.int32), buckets - 1)
+    return offset + np.where(distance < near, distance, far)
+
+
+def residual(x: jax.Array) -> jax.Array:
+    """Keeps the residual stream split over the batch alone; without a mesh it does nothing."""
+    return nn.with_logical_constraint(x, ("batch", None, None))
+
+
+def take(table: jax.Array, ids: jax.Array) -> jax.Array:
+    """Returns rows of `table`; small tables get their gradient as a product, not as a scatter."""
+    return _take(table, ids) if table.shape[0] <= 4096 else table[ids]
+
+
+@jax.custom_vjp
+def _take(table: jax.Array, ids: jax.Array) -> jax.Array:
+    return table[ids]
+
+
+def _take_forward(table, ids):
+    return table[ids], (ids, table.shape[0])
+
+
+def _take_backward(saved, gradient):
+    ids, rows = saved
+    one_hot = jax.nn.one_hot(ids.reshape(-1), rows, dtype=gradient.dtype)
+    return one_hot.T @ gradient.reshape(-1, gradient.shape[-1]), None
+
+
+_take.defvjp(_take_forward, _take_backward)

@@ -1,0 +1,150 @@
+"""Text to token ids and back: byte-level BPE over the grammar of prompts and actions."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from common.errors import ConfigError
+from common.types import EOS_ID, PAD_ID
+
+# Each alternative is a chunk that BPE may merge into one token but never beyond: the fixed text of
+# the grammar, two digits, a word with its leading space. A tap is then 15 tokens and the end token,
+# and two coordinates that are close share their first token.
+_CHUNK = "|".join(
+    [
+        r"Action Plan: \[[A-Z_,]*\] ; Action Decision: ",
+        r'"action_type": "DUAL_POINT", "touch_point": "\[[01]\.',
+        r'"action_type": "[A-Z_]+", "touch_point": "\[-1\.0, -1\.0\]", '
+        r'"lift_point": "\[-1\.0, -1\.0\]", "typed_text": "',
+        r", [01]\.",
+        r'\]", "lift_point": "\[[01]\.',
+        r'\]", "typed_text": "',
+        r"Previous Actions: ",
+        r" Goal:",
+        r"\d{2}",
+        r" ?[A-Za-z]+",
+        r" ?\d+",
+    ]
+)
+_LONGEST_TOKEN = 200  # bytes; the longest chunk of the grammar has 130
+
+
+class Tokenizer:
+    """Lossless on any text; id 0 is padding, id 1 the end token, the rest stands for bytes."""
+
+    def __init__(self, backend: tokenizers.Tokenizer):
+        self._backend = backend
+        self._backend.encode_special_tokens = True  # "</s>" in a text is four characters
+
+    @classmethod
+    def train(cls, corpus: Iterable[str], vocab_size: int = 1024) -> Tokenizer:
+        """Learns merges from `corpus`; see `grammar_corpus` for what every corpus should hold.
+
+        Raises:
+          ConfigError: `vocab_size` has no room for all bytes and the two special tokens.
+        """
+        alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+        if vocab_size < len(alphabet) + 2:
+            raise ConfigError(
+                f"vocab_size is {vocab_size}; it must be {len(alphabet) + 2} or more."
+            )
+        backend = tokenizers.Tokenizer(models.BPE())
+        backend.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Split(tokenizers.Regex(_CHUNK), "isolated"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            ]
+        )
+        backend.decoder = decoders.ByteLevel()
+        trainer = trainers.BpeTrainer(
+            vocab_size=vocab_size,
+            special_tokens=["<pad>", "</s>"],  # in the order of PAD_ID and EOS_ID
+            initial_alphabet=alphabet,
+            max_token_length=_LONGEST_TOKEN,
+            show_progress=False,
+        )
+        backend.train_from_iterator(corpus, trainer)
+        return cls(backend)
+
+    @classmethod
+    def from_json(cls, text: str) -> Tokenizer:
+        """The inverse of `to_json`; raises ConfigError for another text."""
+        try:
+            kind = json.loads(text)["model"]["type"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"This is not a tokenizer: {text[:40]!r}.") from error
+        if kind != "BPE":
+            raise ConfigError(f"This is a tokenizer of the kind {kind}; it should be BPE.")
+        return cls(tokenizers.Tokenizer.from_str(text))
+
+    def to_json(self) -> str:
+        return self._backend.to_str()
+
+    @property
+    def vocab_size(self) -> int:
+        return self._backend.get_vocab_size()
+
+    def encode_prompt(self, text: str, length: int) -> np.ndarray:
+        """Returns int32 [length]: the end of the text if it is too long, the end token, padding."""
+        ids = self._encode(text)
+        return _padded(ids[max(0, len(ids) - length + 1) :], length)
+
+    def encode_action(self, text: str, length: int) -> np.ndarray:
+        """Returns int32 [length]: the text, the end token, padding.
+
+        Raises:
+          ConfigError: The text is too long; half an action would be another action.
+        """
+        ids = self._encode(text)
+        if len(ids) >= length:
+            raise ConfigError(
+                f"The action needs {len(ids) + 1} tokens and action_length is {length}: {text}"
+            )
+        return _padded(ids, length)
+
+    def decode(self, ids: Sequence[int] | np.ndarray) -> str:
+        """Returns the text before the first end token or padding; ids without a token are skipped."""
+        return self._backend.decode(
+            list(itertools.takewhile(lambda i: i not in (PAD_ID, EOS_ID), map(int, ids))),
+            skip_special_tokens=False,
+        )
+
+    def _encode(self, text: str) -> list[int]:
+        return self._backend.encode(text, add_special_tokens=False).ids
+
+
+def _padded(ids: list[int], length: int) -> np.ndarray:
+    padded = np.full(length, PAD_ID, np.int32)
+    padded[: len(ids)] = ids
+    padded[len(ids)] = EOS_ID
+    return padded
+
+
+def grammar_corpus() -> Iterator[str]:
+    """Yields actions and prompts that make every fixed text and every pair of digits one token."""
+    nowhere = '"touch_point": "[-1.0, -1.0]", "lift_point": "[-1.0, -1.0]"'
+    others = ("PRESS_BACK", "PRESS_HOME", "PRESS_ENTER", "TYPE")
+    others += ("STATUS_TASK_COMPLETE", "STATUS_TASK_IMPOSSIBLE")
+    for y, x in itertools.product(range(100), range(0, 100, 9)):
+        yield from _samples("DUAL_POINT", _points(f"0.{y:02}00, 0.{x:02}00"))
+    for y, x in itertools.product(range(100), range(0, 100, 33)):
+        yield from _samples("DUAL_POINT", _points(f"1.00{y:02}, 1.00{x:02}"))
+    for kind in others:
+        for _ in range(100):
+            yield from _samples(kind, nowhere)
+
+
+def _points(point: str) -> str:
+    return f'"touch_point": "[{point}]", "lift_point": "[{point}]"'
+
+
+def _samples(kind: str, points: str) -> Iterator[str]:
+    decision = f'"action_type": "{kind}", {points}, "typed_text": ""'
+    yield f"Action Plan: [{kind}] ; Action Decision: {decision}"
+    yield f"Previous Actions: {decision} Goal:"
