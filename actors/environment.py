@@ -1,0 +1,212 @@
+"""A task on a phone as a reinforcement learning environment.
+
+Observation: the screen, and the goal with the last decision as text. Action: text in the grammar of
+`common.actions`. Reward: 1 when the judge says that the task is done, which ends the episode.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+
+from actors.device.adb import Frame, typable
+from actors.evaluators.verdict import Judge, Request, Status, Verdict
+from common import actions
+from common.actions import Action, ActionType, Invalid
+from common.errors import DeviceError
+from common.tasks import Task
+from common.types import Ending
+
+STATUS_BAR = 0.04  # share of the height whose changes (clock, icons) are no answer to an action
+_KEYS = {
+    ActionType.PRESS_BACK: "BACK",
+    ActionType.PRESS_HOME: "HOME",
+    ActionType.PRESS_ENTER: "ENTER",
+}
+
+
+class Device(Protocol):
+    """What the environment needs of a phone; every method may raise DeviceError."""
+
+    def shell(self, command: str, /) -> tuple[str, str, int]: ...
+    def must(self, command: str, /) -> str: ...
+    def screenshot(self) -> Frame: ...
+    def tap(self, point_yx: actions.Point, /) -> None: ...
+    def swipe(self, touch_yx: actions.Point, lift_yx: actions.Point, /) -> None: ...
+    def type_text(self, text: str, /) -> None: ...
+    def key(self, name: str, /) -> None: ...
+    def foreground(self) -> str: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Observation:
+    prompt: str
+    frame: Frame
+
+
+@dataclasses.dataclass(frozen=True)
+class StepResult:
+    """What followed an action.
+
+    Attributes:
+      observation: What is to be seen now; of before the action if the device failed.
+      reward: 1 if the task is done now and was not at the start, else 0.
+      ending: Why the episode is over, or None while it is not.
+      cause: For TRUNCATED, what failed.
+      invalid: Why the action was invalid or changed nothing, a short name; "" if it was fine.
+      repeats: How often in a row the same decision had been taken before.
+      verdict: The judge's answer, if it was asked.
+    """
+
+    observation: Observation
+    reward: float
+    ending: Ending | None
+    cause: str
+    invalid: str
+    repeats: int
+    verdict: Verdict | None
+
+
+class PhoneEnvironment:
+    """Runs one task at a time on one phone.
+
+    Attributes:
+      already_done: The task was done before the first action, so that it can give no reward.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        judge: Judge,
+        horizon: Mapping[str, int],
+        *,
+        simulated: bool,
+        settle_s: float = 0.0,
+    ):
+        """Makes an environment.
+
+        Args:
+          device: The phone.
+          judge: Says when a task is done.
+          horizon: The most steps of an episode by suite.
+          simulated: The phone knows a broadcast that resets it to a layout seed.
+          settle_s: Wait between an action and the screenshot after it.
+        """
+        self._device = device
+        self._judge = judge
+        self._horizon = horizon
+        self._simulated = simulated
+        self._settle_s = settle_s
+        self._task: Task
+        self._observation: Observation
+        self._decisions: list[str] = []
+        self.already_done = False
+
+    def reset(self, task: Task, seed: int) -> Observation:
+        """Puts the phone in the task's first state; DeviceError if it does not get there."""
+        self._task = task
+        self._decisions = []
+        if self._simulated:
+            setup = [f"am broadcast -a org.simphone.RESET --ei seed {seed}", *task.setup]
+        else:
+            self._leave_app()
+            setup = list(task.setup)
+        if setup:
+            self._device.must(" && ".join(setup))
+        self._observation = self._observe("")
+        verdict = self._ask()
+        self.already_done = verdict.status is Status.SUCCESS
+        return self._observation
+
+    def _leave_app(self) -> None:
+        app = self._device.foreground()
+        self._device.key("HOME")
+        if app and app != self._device.foreground():  # the launcher itself stays
+            self._device.must(f"am force-stop {app}")
+
+    def step(self, text: str) -> StepResult:
+        """Does what the text says. A device that fails ends the episode, it does not raise."""
+        action = actions.parse(text)
+        # A text without a meaning leaves no decision to look back on, and does not repeat itself.
+        decision = actions.decision(text) if isinstance(action, Action) else ""
+        repeats = self._repeats(decision)
+        self._decisions.append(decision)
+        before = self._observation
+        try:
+            invalid = self._execute(action)
+            self._observation = self._observe(decision)
+            if not invalid and not _is_status(action):
+                after = self._observation.frame.image
+                invalid = "" if screen_changed(before.frame.image, after) else "no_change"
+            verdict = self._ask()
+        except DeviceError as error:
+            cause = f"device: {error}"
+            return StepResult(before, 0.0, Ending.TRUNCATED, cause, "", repeats, None)
+        ending = self._ending(action, verdict)
+        cause = f"judge: {verdict.error}" if ending is Ending.TRUNCATED else ""
+        reward = float(ending is Ending.SUCCESS and not self.already_done)
+        return StepResult(self._observation, reward, ending, cause, invalid, repeats, verdict)
+
+    def _repeats(self, decision: str) -> int:
+        count = 0
+        for earlier in reversed(self._decisions):
+            if not decision or earlier != decision:
+                break
+            count += 1
+        return count
+
+    def _execute(self, action: Action | Invalid) -> str:
+        """Carries an action out; returns the short name of why it could not be, or ''."""
+        if isinstance(action, Invalid):
+            return action.name
+        match action.type:
+            case ActionType.DUAL_POINT if action.is_swipe:
+                self._device.swipe(action.touch_yx, action.lift_yx)
+            case ActionType.DUAL_POINT:
+                self._device.tap(action.touch_yx)
+            case ActionType.TYPE if not action.text:
+                return "empty_text"
+            case ActionType.TYPE if not typable(action.text):
+                return "untypable_text"
+            case ActionType.TYPE:
+                self._device.type_text(action.text)
+            case ActionType.PRESS_BACK | ActionType.PRESS_HOME | ActionType.PRESS_ENTER:
+                self._device.key(_KEYS[action.type])
+        return ""
+
+    def _observe(self, decision: str) -> Observation:
+        if self._settle_s:
+            time.sleep(self._settle_s)
+        prompt = actions.prompt(self._task.goal, decision)
+        return Observation(prompt, self._device.screenshot())
+
+    def _ask(self) -> Verdict:
+        image = self._observation.frame.image
+        decisions = tuple(self._decisions)
+        return self._judge.judge(Request(self._task, self._device.shell, image, decisions))
+
+    def _ending(self, action: Action | Invalid, verdict: Verdict) -> Ending | None:
+        if verdict.status is Status.SUCCESS:
+            return Ending.SUCCESS
+        if _is_status(action):
+            ending = Ending.GAVE_UP
+        elif len(self._decisions) >= self._horizon[self._task.suite]:
+            ending = Ending.HORIZON
+        else:
+            return None
+        # Whether it is a failure is not known, so it must not be learned from as one.
+        return Ending.TRUNCATED if verdict.status is Status.UNKNOWN else ending
+
+
+def screen_changed(before: np.ndarray, after: np.ndarray) -> bool:
+    """Compares two screens [H, W, 3] below their status bar."""
+    top = round(before.shape[0] * STATUS_BAR)
+    return before is not after and not np.array_equal(before[top:], after[top:])
+
+
+def _is_status(action: Action | Invalid) -> bool:
+    return isinstance(action, Action) and action.is_status

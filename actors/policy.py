@@ -1,0 +1,77 @@
+"""The policy as an actor uses it: one observation in, one action text out, with its record."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from common.models import vision
+from common.models.autoui import AutoUIConfig, Params
+from common.models.sampling import sampler
+from common.models.text import Tokenizer
+from common.types import Version
+
+EXPERT_VERSION = -1
+
+
+class Decision(NamedTuple):
+    """An action and all that the learner needs to know about how it came about."""
+
+    text: str
+    prompt_ids: np.ndarray  # [S] int32
+    features: np.ndarray  # [N, C] uint8
+    action_ids: np.ndarray  # [A] int32, as they were emitted
+    log_probs: np.ndarray  # [A] float32, of each emitted token
+    version: int
+
+
+class Policy:
+    """Samples actions from the newest parameters that it was given.
+
+    Attributes:
+      version: Of those parameters, or None before the first.
+    """
+
+    def __init__(self, config: AutoUIConfig, tokenizer: Tokenizer, seed: int):
+        self._config = config
+        self._tokenizer = tokenizer
+        self._sample = sampler(config)
+        self._key = jax.random.key(seed)
+        self._draws = 0
+        self._params: Params | None = None
+        self.version: Version | None = None
+
+    def set_params(self, params: Params, version: Version) -> None:
+        self._params = jax.device_put(params)
+        self.version = version
+
+    def act(self, prompt: str, image: np.ndarray, temperature: float = 1.0) -> Decision:
+        """Draws an action for a prompt and a screen [H, W, 3] uint8; temperature 0 is greedy."""
+        if self._params is None or self.version is None:
+            raise ValueError("act() needs set_params() first")
+        prompt_ids, features = self._encode(prompt, image)
+        self._draws += 1
+        action_ids, log_probs = jax.device_get(
+            self._sample(
+                self._params,
+                prompt_ids[None],
+                features[None],
+                jax.random.fold_in(self._key, self._draws),
+                np.float32(temperature),
+            )
+        )
+        text = self._tokenizer.decode(action_ids[0])
+        return Decision(text, prompt_ids, features, action_ids[0], log_probs[0], self.version.step)
+
+    def label(self, prompt: str, image: np.ndarray, text: str) -> Decision:
+        """Records an expert's action as if it had been drawn; its log-probabilities are 0."""
+        prompt_ids, features = self._encode(prompt, image)
+        action_ids = self._tokenizer.encode_action(text, self._config.action_length)
+        log_probs = np.zeros(self._config.action_length, np.float32)
+        return Decision(text, prompt_ids, features, action_ids, log_probs, EXPERT_VERSION)
+
+    def _encode(self, prompt: str, image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        prompt_ids = self._tokenizer.encode_prompt(prompt, self._config.prompt_length)
+        return prompt_ids, vision.patches(image)

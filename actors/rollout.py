@@ -1,0 +1,217 @@
+"""Runs one episode: an agent acts in the environment, and what it decided becomes a trajectory."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import time
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from actors.environment import Observation, PhoneEnvironment, StepResult
+from actors.policy import Decision, Policy
+from common import actions
+from common.actions import Action, ActionType
+from common.tasks import Task
+from common.types import Ending, Episode, Trajectory, Version
+
+_MAX_COUNT = 255  # `repeats` travels in a byte
+_MAX_CAUSE = 1000  # characters; a device's error may quote what it printed
+
+
+class Move(NamedTuple):
+    """What to do next; without a decision it is done but not recorded."""
+
+    text: str
+    decision: Decision | None
+
+
+class Agent(Protocol):
+    """Whoever acts.
+
+    Attributes:
+      source: "policy" or "expert", as in `Episode`.
+    """
+
+    source: str
+
+    def begin(self, task: Task, seed: int) -> None: ...
+    def act(self, observation: Observation) -> Move: ...
+
+
+@dataclasses.dataclass
+class PolicyAgent:
+    """Acts by the policy at one temperature."""
+
+    policy: Policy
+    temperature: float = 1.0
+    source: str = "policy"
+
+    def begin(self, task: Task, seed: int) -> None:
+        del task, seed
+
+    def act(self, observation: Observation) -> Move:
+        decision = self.policy.act(observation.prompt, observation.frame.image, self.temperature)
+        return Move(decision.text, decision)
+
+
+class Expert(Protocol):
+    """Knows the next right action; reads the screen for itself."""
+
+    def __call__(self, task: Task) -> Action: ...
+
+
+class ExpertAgent:
+    """Demonstrates: the expert's actions are recorded, and now and then disturbed.
+
+    A disturbance is a random action in the place of the expert's, which is not recorded; what is
+    recorded is how the expert recovers (as DART does: Laskey et al. 2017).
+    """
+
+    source = "expert"
+
+    def __init__(self, expert: Expert, policy: Policy, epsilon: float = 0.1):
+        self._expert = expert
+        self._policy = policy
+        self._epsilon = epsilon
+        self._task: Task
+        self._random = random.Random()
+
+    def begin(self, task: Task, seed: int) -> None:
+        self._task = task
+        self._random = random.Random(f"{task.id} {seed}")
+
+    def act(self, observation: Observation) -> Move:
+        if self._random.random() < self._epsilon:
+            return Move(actions.render(disturbance(self._random)), None)
+        text = actions.render(self._expert(self._task))
+        return Move(text, self._policy.label(observation.prompt, observation.frame.image, text))
+
+
+def disturbance(rng: random.Random) -> Action:
+    """Draws something that a confused user might do: mostly a tap somewhere."""
+    draw = rng.random()
+    if draw < 0.6:
+        point = round(rng.uniform(0.05, 0.95), 2), round(rng.uniform(0.05, 0.95), 2)
+        return Action(ActionType.DUAL_POINT, point, point)
+    if draw < 0.9:
+        keys = (ActionType.PRESS_BACK, ActionType.PRESS_HOME, ActionType.PRESS_ENTER)
+        return Action(rng.choice(keys))
+    return Action(ActionType.DUAL_POINT, (0.8, 0.5), (0.2, 0.5))
+
+
+class Row(NamedTuple):
+    """A recorded step."""
+
+    observation: Observation
+    decision: Decision
+    result: StepResult
+
+
+class Signature(NamedTuple):
+    """Who sends an episode, and as which one."""
+
+    actor: str
+    boot: str
+    seq: int
+
+
+def run_episode(
+    environment: PhoneEnvironment,
+    agent: Agent,
+    task: Task,
+    seed: int,
+    signature: Signature,
+    *,
+    lineage: int = 0,
+    temperature: float = 1.0,
+    keep_screens: bool = False,
+    on_step: Callable[[], None] = lambda: None,
+) -> Episode | None:
+    """Runs one task to its end.
+
+    Args:
+      environment: The phone.
+      agent: Acts.
+      task: What it is asked to do.
+      seed: The phone's layout.
+      signature: Goes into the episode.
+      lineage: Of the parameters; goes into the episode.
+      temperature: At which the agent samples; goes into the episode.
+      keep_screens: The episode carries the screens too.
+      on_step: Called before each action; what it raises abandons the episode.
+
+    Returns:
+      The episode, or None if there is nothing to learn from: the task was done at the start, or no
+      recorded step had an outcome.
+
+    Raises:
+      DeviceError: The phone failed before the first step.
+    """
+    start = time.monotonic()
+    observation = environment.reset(task, seed)
+    if environment.already_done:
+        return None
+    agent.begin(task, seed)
+    rows: list[Row] = []
+    while True:
+        on_step()
+        move = agent.act(observation)
+        result = environment.step(move.text)
+        if move.decision is not None:
+            rows.append(Row(observation, move.decision, result))
+        observation = result.observation
+        if result.ending is not None:
+            break
+    if len(rows) <= (result.ending is Ending.TRUNCATED):
+        return None
+    return Episode(
+        trajectory=_stack(rows, result),
+        **signature._asdict(),
+        source=agent.source,
+        task_id=task.id,
+        template=task.template,
+        family=task.family,
+        suite=task.suite,
+        goal=task.goal,
+        seed=seed,
+        ending=result.ending,
+        cause=result.cause[:_MAX_CAUSE],
+        verdict=result.verdict.record() if result.verdict else {},
+        lineage=lineage,
+        temperature=temperature,
+        duration_s=time.monotonic() - start,
+        prompts=tuple(row.observation.prompt for row in rows),
+        actions=tuple(row.decision.text for row in rows),
+        screens=tuple(row.observation.frame.png for row in rows) if keep_screens else (),
+    )
+
+
+def _stack(rows: list[Row], last: StepResult) -> Trajectory:
+    """Makes arrays of the rows; the last row carries the end of the episode.
+
+    The action of a truncated episode's last row has no known outcome, so its mask is 0, and no
+    discount is 0: the value of its state stands for the rest.
+    """
+    truncated = last.ending is Ending.TRUNCATED
+    steps = len(rows)
+    decisions = [row.decision for row in rows]
+    results = [row.result for row in rows]
+    reward, discount = np.zeros(steps, np.float32), np.ones(steps, np.float32)
+    mask = np.ones(steps, np.uint8)
+    # A disturbance may have ended the episode: then the last recorded step gets what followed.
+    reward[-1], discount[-1], mask[-1] = last.reward, float(truncated), not truncated
+    return Trajectory(
+        prompt_ids=np.stack([decision.prompt_ids for decision in decisions]),
+        features=np.stack([decision.features for decision in decisions]),
+        action_ids=np.stack([decision.action_ids for decision in decisions]),
+        behaviour_log_probs=np.stack([decision.log_probs for decision in decisions]),
+        reward=reward,
+        discount=discount,
+        invalid=np.array([bool(result.invalid) for result in results], np.uint8),
+        repeats=np.array([min(result.repeats, _MAX_COUNT) for result in results], np.uint8),
+        mask=mask,
+        version=np.array([decision.version for decision in decisions], np.int64),
+    )
