@@ -1,0 +1,193 @@
+"""Parameters <-> one immutable blob of bytes with a manifest.
+
+A pytree of nested dicts is flattened to paths ("encoder/0/wq") in sorted order; each tensor is
+little-endian at a multiple of 64 bytes. The manifest has the table of tensors, the SHA-256 of every
+chunk and that of the whole, so a receiver can fetch chunks in any order and trust the result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import msgpack
+import numpy as np
+
+from common import errors, messages
+from common.codec import aligned
+from common.types import Version
+
+CHUNK_BYTES = 1024 * 1024
+MAX_BLOB_BYTES = 32 * 1024**3
+WIRE_DTYPES = {
+    "float32": np.dtype("<f4"),
+    "bfloat16": np.dtype(ml_dtypes.bfloat16),
+    "int32": np.dtype("<i4"),
+}
+FLOAT_DTYPES = ("float32", "bfloat16")
+
+
+class Tensor(NamedTuple):
+    """Where one tensor lies in the blob."""
+
+    path: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * WIRE_DTYPES[self.dtype].itemsize
+
+
+class Manifest(NamedTuple):
+    """What a receiver has to know about a blob; digests are hexadecimal."""
+
+    version: Version
+    size: int
+    sha256: str
+    chunk_bytes: int
+    chunk_sha256: tuple[str, ...]
+    tensors: tuple[Tensor, ...]
+
+    def to_message(self, kind: str) -> list[bytes]:
+        """Returns the frames; the tables are in the body, as they may be larger than a header."""
+        fields = {
+            "lineage": self.version.lineage,
+            "step": self.version.step,
+            "size": self.size,
+            "sha256": self.sha256,
+            "chunk_bytes": self.chunk_bytes,
+        }
+        tables = {"tensors": self.tensors, "chunk_sha256": self.chunk_sha256}
+        return messages.pack(kind, fields, msgpack.packb(tables))
+
+    @classmethod
+    def from_message(cls, header: messages.Header, body: bytes) -> Manifest:
+        """Returns a manifest that is consistent in itself; raises WireError else."""
+        try:
+            tables = msgpack.unpackb(body, max_ext_len=0)
+            tensors = tuple(
+                Tensor(path, dtype, tuple(shape), offset)
+                for path, dtype, shape, offset in tables["tensors"]
+            )
+            digests = tuple(tables["chunk_sha256"])
+            end = 0
+            for tensor in tensors:
+                if not all(type(size) is int and size >= 0 for size in tensor.shape):
+                    raise ValueError(f"{tensor.path!r} has the shape {tensor.shape}")
+                if type(tensor.path) is not str or tensor.offset != aligned(end):
+                    raise ValueError(f"{tensor.path!r} is not where it has to be")
+                end = tensor.offset + tensor.nbytes
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise errors.WireError("BAD_SCHEMA", f"The manifest is malformed: {error}.") from error
+        manifest = cls(
+            version=Version(header.integer("lineage"), header.integer("step")),
+            size=header.integer("size", 1, MAX_BLOB_BYTES),
+            sha256=header.text("sha256", 64),
+            chunk_bytes=header.integer("chunk_bytes", 1, messages.MAX_BODY_BYTES),
+            chunk_sha256=digests,
+            tensors=tensors,
+        )
+        if end != manifest.size or len(digests) != -(-manifest.size // manifest.chunk_bytes):
+            raise errors.WireError("BAD_SCHEMA", "The manifest's sizes contradict each other.")
+        return manifest
+
+    def chunk(self, index: int) -> slice:
+        """Returns where a chunk lies in the blob."""
+        return slice(index * self.chunk_bytes, min((index + 1) * self.chunk_bytes, self.size))
+
+
+def pack(
+    params: Any, version: Version, dtype: str = "bfloat16", chunk_bytes: int = CHUNK_BYTES
+) -> tuple[bytes, Manifest]:
+    """Returns the blob of a pytree of nested dicts of arrays, and its manifest.
+
+    Args:
+      params: Nested dicts; leaves are NumPy or JAX arrays, float or int32.
+      version: The version that they are published as.
+      dtype: "float32" or "bfloat16", to which every floating leaf is cast.
+      chunk_bytes: Size of all chunks but the last.
+
+    Raises:
+      ValueError: Another kind of tree, a number that is not finite, or a dtype that can't travel.
+    """
+    if dtype not in FLOAT_DTYPES:
+        raise ValueError(f"dtype is {dtype!r}, not in {FLOAT_DTYPES}.")
+    tensors, parts, end = [], [], 0
+    for path, leaf in _flatten(params):
+        array = np.asarray(leaf)
+        if array.dtype != np.int32:
+            if array.dtype.name not in ("float16", "float32", "float64", "bfloat16"):
+                raise ValueError(f"{path} has the dtype {array.dtype}.")
+            array = array.astype(WIRE_DTYPES[dtype], copy=False)
+            if not np.isfinite(array).all():
+                raise ValueError(f"{path} holds numbers that are not finite.")
+        tensor = Tensor(path, array.dtype.name, array.shape, aligned(end))
+        parts += [bytes(tensor.offset - end), array.tobytes()]
+        tensors.append(tensor)
+        end = tensor.offset + tensor.nbytes
+    if not end:
+        raise ValueError("There are no parameters to pack.")
+    blob = b"".join(parts)
+    view = memoryview(blob)
+    digests = tuple(
+        _digest(view[start : start + chunk_bytes]) for start in range(0, end, chunk_bytes)
+    )
+    return blob, Manifest(version, end, _digest(view), chunk_bytes, digests, tuple(tensors))
+
+
+def verify_chunk(data: bytes, index: int, manifest: Manifest) -> bool:
+    """Returns whether these are the bytes of that chunk."""
+    place = manifest.chunk(index)
+    return len(data) == place.stop - place.start and _digest(data) == manifest.chunk_sha256[index]
+
+
+def unpack(blob: bytes | bytearray, manifest: Manifest, dtype: str | None = None) -> dict[str, Any]:
+    """Returns nested dicts of read-only arrays: views of the blob, or copies if they are cast.
+
+    Args:
+      blob: The whole blob.
+      manifest: Its manifest.
+      dtype: "float32" or "bfloat16" to cast every floating leaf, None to leave them as they came.
+
+    Raises:
+      WireError: BAD_CHECKSUM if the blob is not the one that was packed.
+    """
+    view = memoryview(blob).toreadonly()
+    if len(view) != manifest.size or _digest(view) != manifest.sha256:
+        raise errors.WireError("BAD_CHECKSUM", "The parameters are not those that were published.")
+    params: dict[str, Any] = {}
+    for tensor in manifest.tensors:
+        array = np.frombuffer(
+            view, WIRE_DTYPES[tensor.dtype], math.prod(tensor.shape), tensor.offset
+        ).reshape(tensor.shape)
+        if dtype is not None and tensor.dtype in FLOAT_DTYPES:
+            array = array.astype(WIRE_DTYPES[dtype], copy=False)
+        *parents, name = tensor.path.split("/")
+        node = params
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[name] = array
+    return params
+
+
+def _flatten(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    if not isinstance(tree, dict):
+        if isinstance(tree, list | tuple) or not prefix:
+            raise ValueError(f"{prefix or 'The tree'} is a {type(tree).__name__}, not a dict.")
+        yield prefix, tree
+        return
+    if prefix and not tree:
+        raise ValueError(f"{prefix} is an empty dict, which would be lost.")
+    for key in sorted(tree):
+        if not isinstance(key, str) or not key or "/" in key:
+            raise ValueError(f"{key!r} below {prefix!r} can't be part of a path.")
+        yield from _flatten(tree[key], f"{prefix}/{key}" if prefix else key)
+
+
+def _digest(data: bytes | memoryview) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,81 @@
+"""The learner's parameter socket: serves immutable blobs in chunks that actors pull."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, NamedTuple
+
+from common import errors, messages, weights
+from common.channel import Kind
+from common.types import Version
+from learner.service import Service
+
+logger = logging.getLogger(__name__)
+
+KEPT_BLOBS = 2  # the newest, and the one before for downloads that are under way
+
+
+class Blob(NamedTuple):
+    """A published version: its bytes, manifest, and the manifest's message."""
+
+    data: bytes
+    manifest: weights.Manifest
+    announcement: list[bytes]
+
+
+class Publisher(Service):
+    """Serves the newest parameters, and the ones before for those who have begun to fetch them."""
+
+    def __init__(self, address: str, insecure: bool = False):
+        """Binds; `start` begins to answer. See `Service` for the errors."""
+        super().__init__(address, insecure)
+        self._blobs: dict[Version, Blob] = {}  # oldest first; replaced as a whole, never changed
+
+    def publish(self, params: Any, version: Version, dtype: str = "bfloat16") -> None:
+        """Packs the parameters on the calling thread and makes them the newest at once.
+
+        Args:
+          params: Nested dicts of NumPy or JAX arrays.
+          version: Their version; a version is published once.
+          dtype: "bfloat16" or "float32", on the wire.
+
+        Raises:
+          ValueError: The parameters can't be packed, or the version is already published.
+        """
+        self.check()
+        if version in self._blobs:
+            raise ValueError(f"{version} is already published.")
+        data, manifest = weights.pack(params, version, dtype)
+        blob = Blob(data, manifest, manifest.to_message(Kind.MANIFEST))
+        kept = dict(list(self._blobs.items())[1 - KEPT_BLOBS :])
+        self._blobs = kept | {version: blob}
+        self._count("published")
+        logger.debug("Published version %d, %d bytes.", version.step, manifest.size)
+
+    def _answer(self, peer: bytes, header: messages.Header, body: bytes) -> list[bytes]:
+        kind, blobs = header.type, self._blobs
+        if kind == Kind.GET_MANIFEST:
+            self._count("manifests")
+            newest = next(reversed(blobs), None)
+            if newest is None or (not header.absent("step") and _version(header) == newest):
+                return messages.pack(Kind.UNCHANGED, {})
+            return blobs[newest].announcement
+        if kind == Kind.GET_CHUNK:
+            return self._chunk(blobs, header)
+        raise errors.WireError("BAD_SCHEMA", f"This socket has no use for the type {kind!r}.")
+
+    def _chunk(self, blobs: dict[Version, Blob], header: messages.Header) -> list[bytes]:
+        version, index = _version(header), header.integer("index")
+        reply = {"lineage": version.lineage, "step": version.step, "index": index}
+        if version not in blobs:
+            self._count("gone")
+            return messages.pack(Kind.GONE, reply)
+        data, manifest, _ = blobs[version]
+        if index >= len(manifest.chunk_sha256):
+            raise errors.WireError("BAD_VALUE", f"There is no chunk {index}.")
+        self._count("chunks")
+        return messages.pack(Kind.CHUNK, reply, data[manifest.chunk(index)])
+
+
+def _version(header: messages.Header) -> Version:
+    return Version(header.integer("lineage"), header.integer("step"))

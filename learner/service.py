@@ -1,0 +1,109 @@
+"""A ROUTER socket with one thread that answers requests; `ingest` and `publish` are its uses."""
+
+from __future__ import annotations
+
+import collections
+import logging
+import threading
+from typing import Self
+
+import zmq
+
+from common import channel, errors, messages
+
+logger = logging.getLogger(__name__)
+
+STOP_CHECK_MS = 100
+MAX_REASON = 300
+
+
+class Service:
+    """Owns a bound socket and the thread that reads it.
+
+    Subclasses answer in `_answer`. They share nothing with their owner but methods under `_lock`,
+    so that a service can become a process.
+    """
+
+    def __init__(self, address: str, insecure: bool = False):
+        """Binds the socket.
+
+        Raises:
+          ConfigError: The address can't be bound; see `channel.router`.
+        """
+        self._context = channel.context()
+        try:
+            self._socket, self.port = channel.router(self._context, address, insecure)
+        except errors.ConfigError:
+            self._context.term()
+            raise
+        self._lock = threading.Lock()
+        self._counters: collections.Counter[str] = collections.Counter()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=type(self).__name__, daemon=True)
+
+    def start(self) -> Self:
+        self._thread.start()
+        return self
+
+    def close(self) -> None:
+        """Stops the thread and frees the port; may be called twice."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._socket.close()
+        self._context.term()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """How often each thing has happened, refusals by code as "refused/CODE"."""
+        with self._lock:
+            return dict(self._counters)
+
+    def check(self) -> None:
+        """Raises RuntimeError if the thread has died, so that its owner doesn't wait for ever."""
+        if self._thread.ident and not self._thread.is_alive() and not self._stopping.is_set():
+            raise RuntimeError(f"The thread of {type(self).__name__} has died; see its traceback.")
+
+    def _answer(self, peer: bytes, header: messages.Header, body: bytes) -> list[bytes]:
+        """Returns the reply to a message; a WireError becomes a REFUSE."""
+        raise NotImplementedError
+
+    def _count(self, name: str, n: int = 1) -> None:
+        with self._lock:
+            self._counters[name] += n
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            if self._socket.poll(STOP_CHECK_MS, zmq.POLLIN):
+                peer, *frames = self._socket.recv_multipart()
+                if not channel.send(self._socket, [peer, *self._reply(peer, frames)]):
+                    self._count("replies_lost")
+
+    def _reply(self, peer: bytes, frames: list[bytes]) -> list[bytes]:
+        self._count("received")
+        header = None
+        try:
+            header, body = messages.unpack(frames)
+            return self._answer(peer, header, body)
+        except errors.WireError as error:
+            self._count(f"refused/{error.code}")
+            self._count("refused")
+            logger.warning("Refused a message. %s", error)
+            fields = {"code": error.code, "reason": error.message[:MAX_REASON]}
+            return messages.pack(channel.Kind.REFUSE, fields | _episode_id(header))
+
+
+def _episode_id(header: messages.Header | None) -> dict[str, str | int]:
+    """Returns the ids by which a sender knows its episode, if the message has them."""
+    try:
+        if header is not None:
+            return {"boot": header.text("boot", 256), "seq": header.integer("seq")}
+    except errors.WireError:
+        pass
+    return {"boot": "", "seq": -1}
