@@ -1,0 +1,173 @@
+"""Builds a learner out of its parts, fresh or from the newest checkpoint."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import json
+import logging
+import pathlib
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from common import channel
+from common.codec import EpisodeSpec
+from common.errors import ConfigError
+from common.metrics import MetricsWriter
+from common.models import autoui
+from common.models.text import Tokenizer, grammar_corpus
+from common.tasks import load_tasks
+from learner import config as configs
+from learner import sharding
+from learner.archive import Archive
+from learner.checkpoint import Checkpoints
+from learner.ingest import Ingest
+from learner.loop import Learner, Progress
+from learner.publish import Publisher
+from learner.update import make_updates
+
+logger = logging.getLogger(__name__)
+
+
+def configure(
+    preset: str, algorithm: str, overrides: Mapping[str, str | int | float]
+) -> configs.LearnerConfig:
+    """Returns a preset with dotted settings replaced; ConfigError for an unknown or bad one."""
+    base = configs.quick() if preset == "quick" else configs.LearnerConfig()
+    base = configs.ALGORITHMS[algorithm](base)
+    for name, value in overrides.items():
+        base = _replace(base, name, name.split("."), value)
+    return base
+
+
+def _replace(config: Any, name: str, path: list[str], value: str | int | float) -> Any:
+    hints = typing.get_type_hints(type(config))
+    if path[0] not in hints:
+        raise ConfigError(
+            f"There is no setting {name}; {type(config).__name__} has {', '.join(hints)}."
+        )
+    old = getattr(config, path[0])
+    if len(path) > 1:
+        return dataclasses.replace(config, **{path[0]: _replace(old, name, path[1:], value)})
+    if isinstance(value, str) and not isinstance(old, str):
+        try:
+            value = json.loads(value)
+        except json.JSONDecodeError as error:
+            raise ConfigError(f"{name} must be {type(old).__name__}, not {value!r}.") from error
+    if isinstance(old, tuple) and isinstance(value, list):
+        value = tuple(value)
+    if isinstance(old, float) and isinstance(value, int):
+        value = float(value)
+    if type(value) is not type(old):
+        raise ConfigError(f"{name} must be {type(old).__name__}, not {value!r}.")
+    return dataclasses.replace(config, **{path[0]: value})
+
+
+@contextlib.contextmanager
+def learner(
+    *, workdir: pathlib.Path, listen: str, config: configs.LearnerConfig, seed: int, insecure: bool
+) -> Iterator[Learner]:
+    """Yields a learner that listens; everything it owns is closed afterwards.
+
+    Raises:
+      ConfigError: the port is in use, or the folder holds a run of another model.
+    """
+    workdir.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        checkpoints = stack.enter_context(Checkpoints(workdir / "checkpoints"))
+        saved = checkpoints.latest_meta()
+        tasks = load_tasks(config.tasks)
+        if saved is None:
+            goals = [task.goal for task in tasks]
+            tokenizer = Tokenizer.train(itertools.chain(grammar_corpus(), goals), config.vocab_size)
+            progress, rng = Progress(lineage=1), np.random.default_rng(seed)
+        else:
+            tokenizer = Tokenizer.from_json(saved["tokenizer"])
+            progress = Progress(**saved["progress"])
+            progress.lineage += 1  # versions before and after a restart are never confused
+            rng = np.random.default_rng()
+            rng.bit_generator.state = saved["rng"]
+        model = dataclasses.replace(
+            autoui.PRESETS[config.model], vocab_size=_vocab(config, tokenizer)
+        )
+        if saved is not None and autoui.AutoUIConfig.from_dict(saved["model"]) != model:
+            raise ConfigError(
+                f"{workdir} holds a run of another model: {saved['model']}. "
+                "Give another --workdir, or the settings of that run."
+            )
+        mesh = sharding.make_mesh(*config.mesh)
+        updates = make_updates(model, config.update, config.temperature, mesh)
+        state = updates.init(jax.random.key(seed))
+        if saved is not None:
+            state = checkpoints.restore(state)
+        if progress.warm_start_step is not None:
+            checkpoints.pin(progress.warm_start_step)
+        (workdir / "config.json").write_text(
+            json.dumps({"seed": seed, **config.to_dict()}, indent=1), encoding="utf-8"
+        )
+        host, port = channel.split_address(listen, lowest_port=0)
+        publisher = stack.enter_context(
+            Publisher(f"tcp://{host}:{port + 1 if port else 0}", insecure)
+        )
+        settings = {
+            "model": model.to_dict(),
+            "tasks": config.tasks,
+            "horizon": config.horizon,
+            "temperature": config.temperature,
+            "screens_every": config.screens_every,
+            "expert_epsilon": config.warm_start.epsilon,
+        }
+        ingest = stack.enter_context(
+            Ingest(
+                listen,
+                EpisodeSpec(
+                    prompt_length=model.prompt_length,
+                    action_length=model.action_length,
+                    image_tokens=model.image_tokens,
+                    image_dim=model.image_dim,
+                    vocab_size=model.vocab_size,
+                ),
+                {
+                    "run": workdir.absolute().name,
+                    "params_port": publisher.port,
+                    "settings": settings,
+                },
+                tokenizer.to_json().encode(),
+                insecure=insecure,
+            )
+        )
+        publisher.start()
+        ingest.start()
+        logger.info("Listening for actors on port %d.", ingest.port)
+        metrics = stack.enter_context(MetricsWriter(workdir / "metrics.jsonl"))
+        archive = stack.enter_context(contextlib.closing(Archive(workdir / "episodes")))
+        yield Learner(
+            config,
+            updates,
+            state,
+            progress,
+            rng,
+            ingest=ingest,
+            publisher=publisher,
+            checkpoints=checkpoints,
+            metrics=metrics,
+            archive=archive,
+            meta={
+                "model": model.to_dict(),
+                "tokenizer": tokenizer.to_json(),
+                "horizon": config.horizon,
+                "temperature": config.temperature,
+                "seed": seed,
+            },
+        )
+
+
+def _vocab(config: configs.LearnerConfig, tokenizer: Tokenizer) -> int:
+    """The tokenizer's size, rounded up to what shards and vectorises well."""
+    size = -(-tokenizer.vocab_size // 64) * 64
+    return min(max(size, 64), max(config.vocab_size, size))

@@ -1,0 +1,129 @@
+"""The learner's configuration: frozen dataclasses, checked where they are made."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from common.errors import ConfigError
+from learner.losses import PolicyLossConfig
+from learner.priorities import PriorityConfig
+from learner.update import UpdateConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class WarmStartConfig:
+    """Demonstrations and the supervised start; 0 demonstrations skips it."""
+
+    demonstrations: int = 1200  # episodes
+    begin: int = 200  # episodes before the first gradient step
+    batch: int = 32  # steps
+    success: float = 0.5  # stop when the sampled success of the newest episodes is this
+    window: int = 64  # episodes over which that is measured
+    max_updates: int = 3000
+    publish_every: int = 25  # gradient steps
+    epsilon: float = 0.1  # share of the expert's steps replaced by an unlabelled disturbance
+
+
+@dataclasses.dataclass(frozen=True)
+class ReinforceConfig:
+    """Online learning."""
+
+    episodes: int = 2000  # of the policy, in all
+    warmup_episodes: int = 48  # in replay before the first update
+    batch_steps: int = 256
+    critic_updates: int = 4  # on their own for each update of the policy
+    critic_warmup: int = 60  # updates of the critic before the first of the policy
+    critic_steps: int = 512
+    replay_episodes: int = 400
+    max_uses: float = 4.5  # samples a step on average: the update-to-data bound
+    publish_every: int = 2  # updates
+
+
+@dataclasses.dataclass(frozen=True)
+class LearnerConfig:
+    """Everything about a run but its folder and addresses.
+
+    The defaults are those of the paper's models; `quick` is what `make run` trains on two cores.
+    """
+
+    model: str = "tiny"
+    vocab_size: int = 1024
+    tasks: str = "all-train"
+    horizon: dict[str, int] = dataclasses.field(
+        default_factory=lambda: {"general": 15, "webshop": 20}  # DistRL, evaluation setting
+    )
+    temperature: float = 1.0
+    wire_dtype: str = "float32"
+    mesh: tuple[int, int, int] = (1, 1, 1)  # data, fsdp, tensor
+    screens_every: int = 25  # an actor sends the screens of every so many episodes
+    checkpoint_every_s: float = 60.0
+    minutes: float = 0.0  # of wall time in all; 0: no limit
+    warm_start: WarmStartConfig = dataclasses.field(default_factory=WarmStartConfig)
+    reinforce: ReinforceConfig = dataclasses.field(default_factory=ReinforceConfig)
+    update: UpdateConfig = dataclasses.field(default_factory=UpdateConfig)
+    priority: PriorityConfig = dataclasses.field(default_factory=PriorityConfig)
+
+    def __post_init__(self) -> None:
+        def require(holds: bool, sentence: str) -> None:
+            if not holds:
+                raise ConfigError(sentence)
+
+        require(self.temperature > 0, f"temperature must be above 0, not {self.temperature}.")
+        require(self.minutes >= 0, f"minutes must not be negative, not {self.minutes}.")
+        require(
+            self.wire_dtype in ("float32", "bfloat16"),
+            f"wire_dtype must be float32 or bfloat16, not {self.wire_dtype!r}.",
+        )
+        require(
+            0 <= self.warm_start.success <= 1,
+            f"warm_start.success is a share in 0..1, not {self.warm_start.success}.",
+        )
+        require(
+            0 < self.update.gamma <= 1 and 0 <= self.update.lambda_ <= 1,
+            f"gamma and lambda_ must be in 0..1, not {self.update.gamma}, {self.update.lambda_}.",
+        )
+        require(0 <= self.update.kappa <= 1, f"kappa must be in 0..1, not {self.update.kappa}.")
+        longest = max(self.horizon.values())
+        require(min(self.horizon.values()) >= 1, "A horizon must be at least one step.")
+        require(
+            self.reinforce.batch_steps >= longest,
+            f"reinforce.batch_steps ({self.reinforce.batch_steps}) must hold an episode of the "
+            f"longest horizon ({longest}).",
+        )
+        require(
+            self.reinforce.warmup_episodes <= self.reinforce.replay_episodes,
+            "reinforce.warmup_episodes must not be above reinforce.replay_episodes.",
+        )
+        require(self.reinforce.max_uses > 0, "reinforce.max_uses must be above 0.")
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def quick() -> LearnerConfig:
+    """What two cores learn in a quarter of an hour, on the simulated phone."""
+    return LearnerConfig(
+        horizon={"general": 12, "webshop": 14},
+        update=UpdateConfig(
+            policy_lr=5e-4,
+            gamma=0.97,
+            kappa=0.0,
+            loss=PolicyLossConfig(entropy=0.0),
+        ),
+    )
+
+
+def filtered_bc(config: LearnerConfig) -> LearnerConfig:
+    """Imitation of one's own successes, invalid steps left out: the simplest baseline."""
+    return dataclasses.replace(
+        config,
+        update=dataclasses.replace(
+            config.update,
+            loss=dataclasses.replace(config.update.loss, advantage="filtered"),
+        ),
+        priority=dataclasses.replace(config.priority, enabled=False, successes_only=True),
+    )
+
+
+ALGORITHMS = {"distrl": lambda config: config, "filtered-bc": filtered_bc}

@@ -1,0 +1,312 @@
+"""The learner's loop: demonstrations, warm start, and learning from what the actors do."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from common.channel import Mode
+from common.metrics import MetricsWriter
+from common.types import Ending, Episode, Version
+from learner.archive import Archive
+from learner.checkpoint import Checkpoints
+from learner.config import LearnerConfig
+from learner.demonstrations import Demonstrations
+from learner.ingest import Ingest
+from learner.packing import pack
+from learner.priorities import EpisodeTerms, RunningMeans, priority
+from learner.publish import Publisher
+from learner.replay import Entry, Replay
+from learner.update import LearnerState, StepReport, Updates
+
+logger = logging.getLogger(__name__)
+
+SILENT_S = 1.5  # an actor that was not heard for so long has stopped; it speaks every half second
+
+
+@dataclasses.dataclass
+class Progress:
+    """Where a run is; saved with every checkpoint."""
+
+    phase: str = "warm start"  # then "reinforce", then "done"
+    lineage: int = 0
+    version: int = 0  # of the published parameters
+    updates: int = 0
+    demonstrations: int = 0
+    episodes: int = 0  # of the policy, in the phase "reinforce"
+    wall_s: float = 0.0
+    warm_start_step: int | None = None  # the checkpoint at the end of the warm start
+
+
+class Learner:
+    """Owns a run's state and steps it; `run` is the whole of it."""
+
+    def __init__(
+        self,
+        config: LearnerConfig,
+        updates: Updates,
+        state: LearnerState,
+        progress: Progress,
+        rng: np.random.Generator,
+        *,
+        ingest: Ingest,
+        publisher: Publisher,
+        checkpoints: Checkpoints,
+        metrics: MetricsWriter,
+        archive: Archive,
+        meta: dict[str, Any],
+    ):
+        self.config, self.progress = config, progress
+        self._updates, self._state, self._rng = updates, state, rng
+        self._ingest, self._publisher, self._checkpoints = ingest, publisher, checkpoints
+        self._metrics, self._archive, self._meta = metrics, archive, meta
+        self._horizon = max(config.horizon.values())
+        self._replay = Replay(config.reinforce.replay_episodes, rng)
+        self._demos = Demonstrations()
+        self._means = RunningMeans()
+        self._recent: collections.deque[Episode] = collections.deque(maxlen=160)
+        self._arrivals: collections.deque[float] = collections.deque(maxlen=64)
+        self._scalars: dict[str, Any] = {}
+        self._critic_updates = 0
+        self._began = time.monotonic() - progress.wall_s
+        self._saved = self._reported = time.monotonic()
+
+    def run(self, stopped: Callable[[], bool]) -> None:
+        """Steps until the run is done or `stopped` says so; saves at the end in both cases."""
+        self._publish()
+        while self.progress.phase != "done" and not stopped():
+            self._receive()
+            worked = self._warm_start() if self._warming else self._reinforce()
+            if not worked:
+                self._receive(timeout_s=0.05)
+            self._report()
+            self._finish_if_done()
+        self._save()
+        self._checkpoints.wait()
+        self._report(force=True)
+
+    def farewell(self, timeout_s: float) -> None:
+        """Tells the actors of a finished run to stop, and waits until they are silent."""
+        if self.progress.phase != "done":
+            return
+        self._ingest.set_pulse(self.progress.lineage, self.progress.version, Mode.STOP)
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            if all(actor["last_seen_s"] > SILENT_S for actor in self._ingest.actors.values()):
+                return
+            self._ingest.drain()
+            time.sleep(0.1)
+
+    # Stages of the loop.
+
+    def _receive(self, timeout_s: float = 0.0) -> None:
+        """Takes what arrived: demonstrations to one side, the policy's episodes to replay."""
+        first = self._ingest.get(timeout_s)
+        episodes = [] if first is None else [first, *self._ingest.drain()]
+        for episode in episodes:
+            self._archive.write(episode)
+            self._arrivals.append(time.monotonic())
+            if episode.source == "expert":
+                if self._warming and episode.success:
+                    self._demos.insert(episode)
+                    self.progress.demonstrations += 1
+            else:
+                if episode.ending is not Ending.TRUNCATED:
+                    self._recent.append(episode)
+                if not self._warming:
+                    self.progress.episodes += 1
+                filtered = self.config.priority.successes_only and not episode.success
+                self._replay.insert(episode, weight=0.0 if filtered else None)
+        enough = self.progress.demonstrations >= self.config.warm_start.demonstrations
+        mode = Mode.EXPLORE if enough or not self._warming else Mode.DEMONSTRATE
+        self._ingest.set_pulse(self.progress.lineage, self.progress.version, mode)
+
+    def _warm_start(self) -> bool:
+        """One gradient step of imitation, and the end of this phase by measured success."""
+        config = self.config.warm_start
+        if len(self._demos) < min(config.begin, config.demonstrations):
+            return False
+        steps = self._demos.sample(config.batch, self._rng)
+        self._state, scalars = self._updates.imitate(self._state, steps)
+        self._scalars.update(scalars)
+        self.progress.updates += 1
+        if self.progress.updates % config.publish_every == 0:
+            self._publish()
+        success, families = self._success(config.window)
+        measured = len(self._recent) >= config.window and success >= config.success
+        if (measured and min(families.values()) > 0) or self.progress.updates >= config.max_updates:
+            logger.info(
+                "Warm start ends after %d updates at success %.2f.", self.progress.updates, success
+            )
+            self._end_warm_start()
+        return True
+
+    def _end_warm_start(self) -> None:
+        self.progress.phase = "reinforce"
+        self.progress.warm_start_step = self.progress.updates
+        self._checkpoints.pin(self.progress.updates)
+        self._publish()
+        self._save()
+        self._state = self._updates.restart_policy_optimizer(self._state)
+
+    def _reinforce(self) -> bool:
+        """The critic's own steps, then one of the policy, as the update-to-data bound allows."""
+        config = self.config.reinforce
+        replay = self._replay
+        allowed = config.max_uses * replay.inserted_steps - replay.sampled_steps
+        if len(replay) < config.warmup_episodes or allowed < config.batch_steps:
+            return False
+        warmup = config.critic_warmup if self._critic_updates == 0 else 0
+        if self.config.update.loss.advantage != "filtered":
+            for _ in range(warmup + config.critic_updates):
+                self._improve_critic()
+        entries = replay.sample(config.batch_steps)
+        if not entries:
+            return False
+        batch = pack(entries, config.batch_steps, self._horizon)
+        self._state, report = self._updates.improve(self._state, batch)
+        self._remember(entries, jax.device_get(report))
+        self.progress.updates += 1
+        if self.progress.updates % config.publish_every == 0:
+            self._publish()
+        return True
+
+    # Parts of the stages.
+
+    def _improve_critic(self) -> None:
+        size, chosen = self.config.reinforce.critic_steps, []
+        for entry in self._replay.sample_uniform(size):
+            if len(entry.episode) > size:
+                break
+            chosen.append(entry)
+            size -= len(entry.episode)
+        batch = pack(chosen, self.config.reinforce.critic_steps, self._horizon)
+        self._state, scalars = self._updates.improve_critic(self._state, batch)
+        self._scalars.update(scalars)
+        self._critic_updates += 1
+
+    def _remember(self, entries: list[Entry], report: StepReport) -> None:
+        """Gives the replay new priorities and value targets of what was learned from."""
+        self._scalars.update(report.scalars)
+        start = 0
+        for entry in entries:
+            rows = slice(start, start + len(entry.episode))
+            start = rows.stop
+            terms = EpisodeTerms(
+                float(np.abs(report.td[rows]).mean()),
+                float(report.rho[rows].mean()),
+                float(report.entropy[rows].mean()),
+            )
+            self._means.update(terms)
+            weight = priority(
+                self._means.normalise(terms),
+                float(entry.episode.success),
+                float(report.instruction_value[rows.start]),
+                self.config.priority,
+            )
+            self._replay.update(entry.handle, weight, report.targets[rows])
+
+    def _publish(self) -> None:
+        self.progress.version += 1
+        version = Version(self.progress.lineage, self.progress.version)
+        self._publisher.publish(jax.device_get(self._state.params), version, self.config.wire_dtype)
+
+    def _save(self) -> None:
+        self.progress.wall_s = time.monotonic() - self._began
+        self._checkpoints.save(
+            self.progress.updates,
+            self._state,
+            {
+                **self._meta,
+                "progress": dataclasses.asdict(self.progress),
+                "rng": self._rng.bit_generator.state,
+            },
+        )
+        self._saved = time.monotonic()
+
+    def _finish_if_done(self) -> None:
+        elapsed_s = time.monotonic() - self._began
+        limit_s = self.config.minutes * 60
+        enough = self.progress.episodes >= self.config.reinforce.episodes
+        if enough or (limit_s and elapsed_s >= limit_s):
+            self.progress.phase = "done"
+            self._publish()
+        if time.monotonic() - self._saved >= self.config.checkpoint_every_s:
+            self._save()
+
+    # What is told to people.
+
+    @property
+    def _warming(self) -> bool:
+        return self.progress.phase == "warm start"
+
+    def _success(self, window: int) -> tuple[float, dict[str, float]]:
+        """Success of the newest `window` policy episodes, and by family over all remembered."""
+        recent = list(self._recent)
+        families: dict[str, list[bool]] = {}
+        for episode in recent:
+            families.setdefault(episode.family, []).append(episode.success)
+        newest = [episode.success for episode in recent[-window:]]
+        return (
+            float(np.mean(newest)) if newest else 0.0,
+            {family: float(np.mean(done)) for family, done in families.items()},
+        )
+
+    def _report(self, force: bool = False) -> None:
+        now = time.monotonic()
+        if not force and now - self._reported < 1.0:
+            return
+        self._reported = now
+        success, families = self._success(64)
+        rate = 0.0
+        if len(self._arrivals) > 1:
+            rate = (len(self._arrivals) - 1) / max(now - self._arrivals[0], 1e-6)
+        versions = [int(episode.trajectory.version[-1]) for episode in list(self._recent)[-16:]]
+        lag = self.progress.version - float(np.mean(versions)) if versions else 0.0
+        recent = list(self._recent)[-64:]
+        steps = sum(len(episode) for episode in recent)
+        status = {
+            "phase": self.progress.phase,
+            "updates": self.progress.updates,
+            "demonstrations": self.progress.demonstrations,
+            "episodes": self.progress.episodes,
+            "target_episodes": self.config.reinforce.episodes,
+            "target_demonstrations": self.config.warm_start.demonstrations,
+            "success": success,
+            "measured": len(recent),
+            "episodes_per_s": rate,
+            "version": self.progress.version,
+            "lag_versions": lag,
+            "replay_episodes": len(self._replay),
+            "elapsed_s": now - self._began,
+        }
+        self._ingest.set_status(status)
+        self._metrics.write(
+            self.progress.updates,
+            now - self._began,
+            {
+                "run/phase": self.progress.phase,
+                "run/version": self.progress.version,
+                "actors/success": success,
+                "actors/episodes": self.progress.episodes,
+                "actors/episodes_per_s": rate,
+                "actors/lag_versions": lag,
+                "actors/steps_mean": steps / max(len(recent), 1),
+                "actors/invalid_share": sum(int(e.trajectory.invalid.sum()) for e in recent)
+                / max(steps, 1),
+                "replay/episodes": len(self._replay),
+                "replay/uses_a_step": self._replay.sampled_steps
+                / max(self._replay.inserted_steps, 1),
+                "replay/late_updates": self._replay.late_updates,
+                **{f"success/{family}": value for family, value in sorted(families.items())},
+                **{name: float(value) for name, value in self._scalars.items()},
+                **{f"wire/{name}": count for name, count in self._ingest.counters.items()},
+            },
+        )

@@ -1,0 +1,91 @@
+"""Episodes laid end to end in one array of a fixed number of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from learner.replay import Entry
+
+
+class Batch(NamedTuple):
+    """N steps of whole episodes; what is left over is padding with `mask` 0.
+
+    Laid out flat because episodes differ much in length: a [B, T] rectangle was 40 % padding.
+    """
+
+    prompt_ids: np.ndarray  # [N, S] int32
+    goal_ids: np.ndarray  # [N, S] int32, the episode's first prompt
+    features: np.ndarray  # [N, I, C] uint8
+    action_ids: np.ndarray  # [N, A] int32
+    behaviour_log_probs: np.ndarray  # [N, A] float32
+    reward: np.ndarray  # [N] float32
+    discount: np.ndarray  # [N] float32; 0 at the end of an episode and on padding
+    outcome: np.ndarray  # [N] float32, the episode's final reward
+    targets: np.ndarray  # [N] float32, value targets remembered by the replay
+    invalid: np.ndarray  # [N] float32
+    repeats: np.ndarray  # [N] float32
+    time: np.ndarray  # [N] float32, steps done before, over the horizon
+    last_invalid: np.ndarray  # [N] float32, of the step before
+    known: np.ndarray  # [N] float32; 1 where the episode's outcome is known (not truncated)
+    mask: np.ndarray  # [N] float32; 1 where the action may be learned from
+
+
+def pack(entries: Sequence[Entry], size: int, horizon: int) -> Batch:
+    """Lays entries end to end into `size` rows and pads the rest.
+
+    Raises:
+      ValueError: if they do not fit; nothing is cut off in silence.
+    """
+    lengths = [len(entry.episode) for entry in entries]
+    if sum(lengths) > size:
+        raise ValueError(f"{sum(lengths)} steps do not fit in a batch of {size}")
+    if not entries:
+        raise ValueError("nothing to pack")
+
+    def column(arrays: list[np.ndarray], dtype: type) -> np.ndarray:
+        out = np.zeros((size, *arrays[0].shape[1:]), dtype)
+        out[: sum(lengths)] = np.concatenate(arrays)
+        return out
+
+    paths = [entry.episode.trajectory for entry in entries]
+    spread = [np.ones(length, np.float32) for length in lengths]
+    ends = np.cumsum(lengths) - 1
+    discount = column([path.discount for path in paths], np.float32)
+    discount[ends] = 0.0  # a truncated episode's last row only lends its value
+    return Batch(
+        prompt_ids=column([path.prompt_ids for path in paths], np.int32),
+        goal_ids=column(
+            [
+                np.repeat(path.prompt_ids[:1], length, 0)
+                for path, length in zip(paths, lengths, strict=True)
+            ],
+            np.int32,
+        ),
+        features=column([path.features for path in paths], np.uint8),
+        action_ids=column([path.action_ids for path in paths], np.int32),
+        behaviour_log_probs=column([path.behaviour_log_probs for path in paths], np.float32),
+        reward=column([path.reward for path in paths], np.float32),
+        discount=discount,
+        outcome=column(
+            [one * entry.episode.success for one, entry in zip(spread, entries, strict=True)],
+            np.float32,
+        ),
+        targets=column([entry.targets for entry in entries], np.float32),
+        invalid=column([path.invalid for path in paths], np.float32),
+        repeats=column([path.repeats for path in paths], np.float32),
+        time=column([np.arange(length) / horizon for length in lengths], np.float32),
+        last_invalid=column(
+            [np.concatenate([[0], path.invalid[:-1]]) for path in paths], np.float32
+        ),
+        known=column(
+            [
+                one * (entry.episode.ending != "truncated")
+                for one, entry in zip(spread, entries, strict=True)
+            ],
+            np.float32,
+        ),
+        mask=column([path.mask for path in paths], np.float32),
+    )

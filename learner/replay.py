@@ -1,0 +1,111 @@
+"""Replay of whole episodes, sampled by priority."""
+
+from __future__ import annotations
+
+import collections
+from typing import NamedTuple
+
+import numpy as np
+
+from common.types import Episode
+from learner.sum_tree import SumTree
+
+
+class Handle(NamedTuple):
+    """Names an episode in a slot; the generation tells it from a later one in the same slot."""
+
+    slot: int
+    generation: int
+
+
+class Entry(NamedTuple):
+    """An episode in replay with what the learner keeps about it."""
+
+    handle: Handle
+    episode: Episode
+    targets: np.ndarray  # [T] float32, off-policy corrected value target, at first the outcome
+
+
+class Replay:
+    """A ring of episodes; the oldest is evicted first.
+
+    Every new episode is handed out once by the next samples, whatever its priority, and enters at
+    the largest weight so far; from then on priorities decide.
+    """
+
+    def __init__(self, capacity: int, rng: np.random.Generator):
+        self._entries: list[Entry | None] = [None] * capacity
+        self._tree = SumTree(capacity)
+        self._rng = rng
+        self._next = 0
+        self._largest = 1.0
+        self._fresh: collections.deque[Handle] = collections.deque(maxlen=capacity)
+        self.inserted_steps = 0
+        self.sampled_steps = 0
+        self.late_updates = 0  # of episodes that had been evicted
+
+    def __len__(self) -> int:
+        return min(self._next, len(self._entries))
+
+    def insert(self, episode: Episode, weight: float | None = None) -> Handle:
+        """Adds an episode at `weight`, by default the largest so far; 0 keeps it from samples."""
+        slot = self._next % len(self._entries)
+        handle = Handle(slot, self._next // len(self._entries))
+        outcome = np.full(len(episode), float(episode.success), np.float32)
+        self._entries[slot] = Entry(handle, episode, outcome)
+        weight = self._largest if weight is None else weight
+        self._tree.set(slot, weight)
+        if weight > 0:
+            self._fresh.append(handle)
+        self._next += 1
+        self.inserted_steps += len(episode)
+        return handle
+
+    def update(self, handle: Handle, weight: float, targets: np.ndarray) -> None:
+        """Sets an episode's weight and value targets; one evicted meanwhile is counted, not set."""
+        entry = self._entries[handle.slot]
+        if entry is None or entry.handle != handle:
+            self.late_updates += 1
+            return
+        self._tree.set(handle.slot, weight)
+        self._largest = max(self._largest, weight)
+        self._entries[handle.slot] = entry._replace(targets=targets)
+
+    def weight(self, handle: Handle) -> float:
+        return self._tree[handle.slot]
+
+    def sample(self, steps: int) -> list[Entry]:
+        """Draws different episodes by priority until the next one would pass `steps` steps.
+
+        Returns:
+          At least one entry where the first fits; empty when nothing has a positive weight.
+        """
+        chosen: dict[int, Entry] = {}
+        room = steps
+        while self._fresh:
+            handle = self._fresh[0]
+            entry = self._entries[handle.slot]
+            if entry is not None and entry.handle == handle:
+                if len(entry.episode) > room:
+                    break
+                chosen[handle.slot] = entry
+                room -= len(entry.episode)
+            self._fresh.popleft()
+        if self._tree.total > 0:
+            slots = self._tree.sample(max(steps // 2, 1), self._rng)
+            for slot in self._rng.permutation(slots):
+                entry = self._entries[slot]
+                assert entry is not None, f"slot {slot} has a weight and no episode"
+                if slot in chosen:
+                    continue
+                if len(entry.episode) > room:
+                    break
+                chosen[int(slot)] = entry
+                room -= len(entry.episode)
+        self.sampled_steps += steps - room
+        return list(chosen.values())
+
+    def sample_uniform(self, count: int) -> list[Entry]:
+        """Draws up to `count` different episodes, each alike; for the critic."""
+        slots = self._rng.choice(len(self), min(count, len(self)), replace=False)
+        return [entry for slot in slots if (entry := self._entries[slot]) is not None]

@@ -1,0 +1,274 @@
+"""One gradient step of the learner, jitted, donated and sharded."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+
+from common.models import autoui
+from learner import losses, sharding
+from learner.critic import Critic, value_loss
+from learner.demonstrations import Steps
+from learner.packing import Batch
+from learner.retrace import off_policy_returns
+
+
+@dataclasses.dataclass(frozen=True)
+class UpdateConfig:
+    """The A-RIDE update. Values without a source are those of this project's own runs."""
+
+    policy_lr: float = 1e-4
+    policy_warmup: int = 20  # updates
+    imitation_lr: float = 2e-3
+    imitation_warmup: int = 50
+    critic_lr: float = 1e-3
+    critic_decay: float = 1e-3  # AdamW's
+    max_grad_norm: float = 1.0
+    gamma: float = 1.0
+    lambda_: float = 0.95
+    rho_bar: float = 1.0
+    kappa: float = 0.5  # share of the corrected target in the value's label, the rest Monte-Carlo
+    smoothing: float = 0.02
+    loss: losses.PolicyLossConfig = dataclasses.field(default_factory=losses.PolicyLossConfig)
+
+
+class LearnerState(NamedTuple):
+    """Everything that a gradient step changes."""
+
+    params: Any
+    opt_state: optax.OptState
+    critic_params: Any
+    critic_opt_state: optax.OptState
+    updates: Array  # int32, gradient steps of the policy
+
+
+class StepReport(NamedTuple):
+    """What the replay needs of each of the N rows, and scalars to log."""
+
+    td: Array  # [N] TD errors
+    rho: Array  # [N] min(rho, rho_bar)
+    entropy: Array  # [N] mean over the action's tokens
+    targets: Array  # [N] corrected value targets in 0..1
+    instruction_value: Array  # [N] V_traj
+    scalars: dict[str, Array]
+
+
+class Updates(NamedTuple):
+    """The learner's jitted functions; the first argument's state is donated."""
+
+    imitate: Callable[[LearnerState, Steps], tuple[LearnerState, dict[str, Array]]]
+    improve: Callable[[LearnerState, Batch], tuple[LearnerState, StepReport]]
+    improve_critic: Callable[[LearnerState, Batch], tuple[LearnerState, dict[str, Array]]]
+    init: Callable[[Array], LearnerState]
+    restart_policy_optimizer: Callable[[LearnerState], LearnerState]
+
+
+def make_updates(
+    model: autoui.AutoUIConfig, config: UpdateConfig, temperature: float, mesh: jax.sharding.Mesh
+) -> Updates:
+    """Builds the learner's functions for one model on one mesh.
+
+    Args:
+      model: Of the policy.
+      config: Of the update.
+      temperature: The sampler's; the learner recomputes log-probabilities under the same.
+      mesh: Axes data, fsdp and tensor; the batch is split over the first two.
+    """
+    critic = Critic(vocab_size=model.vocab_size)
+    clip = optax.clip_by_global_norm(config.max_grad_norm)
+    policy_tx = optax.chain(
+        clip,
+        optax.adam(
+            optax.linear_schedule(config.policy_lr / 10, config.policy_lr, config.policy_warmup)
+        ),
+    )
+    # The same state structure as `policy_tx`, so one state serves both phases.
+    imitation_tx = optax.chain(
+        clip,
+        optax.adam(optax.linear_schedule(0.0, config.imitation_lr, config.imitation_warmup)),
+    )
+    critic_tx = optax.chain(clip, optax.adamw(config.critic_lr, weight_decay=config.critic_decay))
+
+    def init(key: Array) -> LearnerState:
+        policy_key, critic_key = jax.random.split(key)
+        params = autoui.init(model, policy_key)
+        critic_params = critic.init(critic_key, _blank_batch(model))
+        return LearnerState(
+            params,
+            policy_tx.init(params),
+            critic_params,
+            critic_tx.init(critic_params),
+            jnp.zeros((), jnp.int32),
+        )
+
+    def stats(params: Any, batch: Batch | Steps) -> tuple[Array, Array]:
+        return autoui.token_stats(
+            params, model, batch.prompt_ids, batch.features, batch.action_ids, temperature
+        )
+
+    def imitate(state: LearnerState, steps: Steps) -> tuple[LearnerState, dict[str, Array]]:
+        """Maximum likelihood of the expert's actions (the supervised warm start)."""
+
+        def loss(params: Any) -> Array:
+            log_probs, _ = stats(params, steps)
+            return -log_probs.sum() / jnp.maximum((steps.action_ids > 0).sum(), 1)
+
+        value, grads = jax.value_and_grad(loss)(state.params)
+        changes, opt_state = imitation_tx.update(grads, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, changes)
+        scalars = {"loss/imitation": value, "norm/policy_grad": optax.global_norm(grads)}
+        return state._replace(
+            params=params, opt_state=opt_state, updates=state.updates + 1
+        ), scalars
+
+    def learn_values(
+        state: LearnerState, batch: Batch, targets: Array
+    ) -> tuple[LearnerState, Array]:
+        def loss(critic_params: Any) -> Array:
+            return value_loss(critic.apply(critic_params, batch), batch, targets, config.smoothing)
+
+        value, grads = jax.value_and_grad(loss)(state.critic_params)
+        changes, opt_state = critic_tx.update(grads, state.critic_opt_state, state.critic_params)
+        params = optax.apply_updates(state.critic_params, changes)
+        return state._replace(critic_params=params, critic_opt_state=opt_state), value
+
+    def improve_critic(state: LearnerState, batch: Batch) -> tuple[LearnerState, dict[str, Array]]:
+        """A step of the critic alone, on the targets that the replay remembers."""
+        mixed = (1 - config.kappa) * _labels(batch, config.gamma) + config.kappa * batch.targets
+        state, value = learn_values(state, batch, mixed)
+        return state, {"loss/critic": value}
+
+    def improve(state: LearnerState, batch: Batch) -> tuple[LearnerState, StepReport]:
+        """A step of the policy and of the critic on the same batch (A-RIDE)."""
+        values = critic.apply(state.critic_params, batch)
+        v_t = values.pessimistic()
+        v_tp1 = jnp.concatenate([v_t[1:], v_t[:1]])  # a discount of 0 cuts the wrap
+
+        def loss(params: Any) -> tuple[Array, tuple[Any, ...]]:
+            log_probs, entropy = stats(params, batch)
+            fixed = jax.lax.stop_gradient(log_probs)
+            log_rho = (fixed - batch.behaviour_log_probs).sum(-1)
+            rho = jnp.exp(jnp.clip(log_rho, -20.0, 20.0)) * batch.mask
+            returns = off_policy_returns(
+                batch.reward,
+                config.gamma * batch.discount,
+                rho,
+                v_t,
+                v_tp1,
+                lambda_=config.lambda_,
+                rho_bar=config.rho_bar,
+            )
+            weights = losses.action_weights(returns.advantages, batch, config.loss)
+            result = losses.policy_loss(log_probs, entropy, weights, batch, config.loss)
+            return result.loss, (result, rho, entropy, returns)
+
+        (_, (result, rho, entropy, returns)), grads = jax.value_and_grad(loss, has_aux=True)(
+            state.params
+        )
+        changes, opt_state = policy_tx.update(grads, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, changes)
+        targets = jnp.clip(returns.targets, 0.0, 1.0)
+        mixed = (1 - config.kappa) * _labels(batch, config.gamma) + config.kappa * targets
+        next_state, critic_loss = learn_values(state, batch, mixed)
+        tokens = jnp.maximum((batch.action_ids > 0).sum(-1), 1)
+        count = jnp.maximum(batch.mask.sum(), 1.0)
+        scalars = {
+            "loss/policy": result.loss,
+            "loss/critic": critic_loss,
+            "policy/entropy_nats": result.entropy,
+            "policy/log_prob": result.log_prob,
+            "policy/positive_share": result.positive,
+            "policy/negative_share": result.negative,
+            "norm/policy_grad": optax.global_norm(grads),
+            "offpolicy/rho_mean": (jnp.minimum(rho, config.rho_bar) * batch.mask).sum() / count,
+            "offpolicy/truncated_share": ((rho > config.rho_bar) * batch.mask).sum() / count,
+            "offpolicy/ess": jnp.square(rho.sum())
+            / jnp.maximum(jnp.square(rho).sum(), 1e-9)
+            / count,
+            "advantage/mean": (returns.advantages * batch.mask).sum() / count,
+            "value/mean": (v_t * batch.mask).sum() / count,
+            "value/outcome_mean": (batch.outcome * batch.mask).sum() / count,
+        }
+        td = batch.reward + config.gamma * batch.discount * v_tp1 - v_t
+        report = StepReport(
+            td=td,
+            rho=jnp.minimum(rho, config.rho_bar),
+            entropy=entropy.sum(-1) / tokens,
+            targets=targets,
+            instruction_value=jax.nn.sigmoid(values.instruction),
+            scalars=scalars,
+        )
+        return next_state._replace(
+            params=params, opt_state=opt_state, updates=state.updates + 1
+        ), report
+
+    def restart_policy_optimizer(state: LearnerState) -> LearnerState:
+        return state._replace(opt_state=policy_tx.init(state.params))
+
+    shapes = jax.eval_shape(init, jax.random.key(0))
+    state_sharding = sharding.state_sharding(shapes, model, mesh)
+    rows = sharding.batch_sharding(mesh)
+    whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    jit = functools.partial(jax.jit, donate_argnums=0)
+    scalars = whole
+    return Updates(
+        imitate=jit(
+            imitate, in_shardings=(state_sharding, rows), out_shardings=(state_sharding, scalars)
+        ),
+        improve=jit(
+            improve, in_shardings=(state_sharding, rows), out_shardings=(state_sharding, whole)
+        ),
+        improve_critic=jit(
+            improve_critic,
+            in_shardings=(state_sharding, rows),
+            out_shardings=(state_sharding, scalars),
+        ),
+        init=jax.jit(init, out_shardings=state_sharding),
+        restart_policy_optimizer=jit(
+            restart_policy_optimizer, in_shardings=(state_sharding,), out_shardings=state_sharding
+        ),
+    )
+
+
+def _labels(batch: Batch, gamma: float) -> Array:
+    """Monte-Carlo label: the outcome, discounted by the steps that were left to it, [N]."""
+
+    def backward(following: Array, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
+        reward, discount = inputs
+        label = reward + gamma * discount * following
+        return label, label
+
+    _, labels = jax.lax.scan(backward, jnp.zeros(()), (batch.reward, batch.discount), reverse=True)
+    return labels
+
+
+def _blank_batch(model: autoui.AutoUIConfig) -> Batch:
+    """One row of zeros with the model's shapes, for initialisation."""
+    row = np.zeros(1, np.float32)
+    prompt = np.zeros((1, model.prompt_length), np.int32)
+    action = np.zeros((1, model.action_length), np.int32)
+    return Batch(
+        prompt_ids=prompt,
+        goal_ids=prompt,
+        features=np.zeros((1, model.image_tokens, model.image_dim), np.uint8),
+        action_ids=action,
+        behaviour_log_probs=action.astype(np.float32),
+        reward=row,
+        discount=row,
+        outcome=row,
+        targets=row,
+        invalid=row,
+        repeats=row,
+        time=row,
+        last_invalid=row,
+        known=row,
+        mask=row,
+    )

@@ -1,0 +1,45 @@
+"""Episodes laid end to end keep every step, in order, and nothing of another."""
+
+import numpy as np
+import pytest
+
+from common.types import Ending
+from learner.packing import pack
+from learner.replay import Replay
+from tests.episodes import episode
+
+
+def entries(*episodes):
+    replay = Replay(len(episodes), np.random.default_rng(0))
+    for one in episodes:
+        replay.insert(one)
+    return replay.sample(1000)
+
+
+def test_every_step_is_there_once_and_padding_is_masked():
+    batch = pack(entries(episode(3, seq=0), episode(5, seq=1)), 12, horizon=10)
+    assert batch.prompt_ids[:, 0].tolist() == [2] * 3 + [3] * 5 + [0] * 4
+    assert batch.mask.tolist() == [1] * 8 + [0] * 4
+    assert batch.reward.tolist() == [0, 0, 1, 0, 0, 0, 0, 1] + [0] * 4
+    assert batch.discount.tolist() == [1, 1, 0, 1, 1, 1, 1, 0] + [0] * 4
+    np.testing.assert_allclose(batch.time[:8] * 10, [0, 1, 2, 0, 1, 2, 3, 4], atol=1e-6)
+
+
+def test_the_goal_is_the_first_prompt_of_the_same_episode():
+    first, second = episode(3, seq=0), episode(5, seq=1)
+    batch = pack(entries(first, second), 8, horizon=10)
+    for row in range(8):
+        source = (first if row < 3 else second).trajectory.prompt_ids[0]
+        np.testing.assert_array_equal(batch.goal_ids[row], source)
+
+
+def test_a_truncated_episode_is_no_failure():
+    batch = pack(entries(episode(3, ending=Ending.TRUNCATED)), 4, horizon=10)
+    assert batch.known.tolist() == [0, 0, 0, 0]
+    assert batch.mask.tolist() == [1, 1, 0, 0]
+    assert batch.discount.tolist() == [1, 1, 0, 0]
+
+
+def test_too_many_steps_are_an_error():
+    with pytest.raises(ValueError, match="8 steps do not fit in a batch of 7"):
+        pack(entries(episode(3, seq=0), episode(5, seq=1)), 7, horizon=10)
