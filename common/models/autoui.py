@@ -170,10 +170,10 @@ class AutoUI(nn.Module):
 
 def boxed_init(config: AutoUIConfig, key: jax.Array) -> Params:
     """As `init`, but each leaf is boxed with its logical axes; for `jax.eval_shape`."""
+    ids = jnp.zeros((1, 1), jnp.int32)
     features = jnp.zeros((1, config.image_tokens, config.image_dim), jnp.uint8)
-    return AutoUI(config).init(key, jnp.zeros((1, 1), int), features, jnp.zeros((1, 1), int))[
-        "params"
-    ]
+    with nn.logical_axis_rules(()):  # one row can't be split over a mesh
+        return AutoUI(config).init(key, ids, features, ids)["params"]
 
 
 def init(config: AutoUIConfig, key: jax.Array) -> Params:

@@ -40,7 +40,7 @@ class T5Config:
 
 
 class Dense(nn.Module):
-    """x W (+ b) over the last axis, as one product of two matrices, which XLA's CPU backend likes."""
+    """x W (+ b) over the last axis, as one product of two matrices: the fast form on CPUs."""
 
     features: int
     axes: tuple[str, str]

@@ -109,7 +109,7 @@ class Tokenizer:
         return _padded(ids, length)
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
-        """Returns the text before the first end token or padding; ids without a token are skipped."""
+        """Returns the text before the first end token or padding; unknown ids are skipped."""
         return self._backend.decode(
             list(itertools.takewhile(lambda i: i not in (PAD_ID, EOS_ID), map(int, ids))),
             skip_special_tokens=False,
