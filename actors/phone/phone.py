@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from PIL import Image
 
@@ -20,6 +19,7 @@ from actors.phone.apps.contacts import Contacts
 from actors.phone.apps.launcher import Launcher, PlainApp
 from actors.phone.apps.settings import Settings, initial_settings
 from actors.phone.apps.store import Store
+from actors.phone.nodes import Node
 
 MAX_TYPED = 60  # characters that a field takes
 _TOUCH_SLOP = 24  # dp; a shorter swipe is a tap
@@ -46,22 +46,6 @@ _CLASSES = {
     "label": "android.widget.TextView",
     "bar": "android.widget.TextView",
 }
-
-
-class Node(NamedTuple):
-    """One view as accessibility services see it; bounds are pixels, x1 and y1 outside."""
-
-    text: str
-    content_desc: str
-    resource_id: str
-    class_name: str
-    package: str
-    bounds: tuple[int, int, int, int]
-    clickable: bool
-    focused: bool
-    checkable: bool
-    checked: bool
-    scrollable: bool
 
 
 class Phone:

@@ -71,7 +71,7 @@ class View:
 
 def keyboard() -> list[View]:
     """The soft keyboard: it takes taps and does nothing with them, text comes from the shell."""
-    return [View("keyboard", (0, KEYBOARD_TOP, WIDTH, HEIGHT), on_tap=lambda: None)]
+    return [View("keyboard", (0, KEYBOARD_TOP, WIDTH, HEIGHT), id="keyboard", on_tap=lambda: None)]
 
 
 def app_bar(title: str, color: Color) -> View:
@@ -197,7 +197,7 @@ def _field(pen: _Pen, view: View) -> None:
 
 
 def _card(pen: _Pen, view: View) -> None:
-    x0, y0, x1, y1 = view.bounds
+    x0, y0, _, y1 = view.bounds
     pen.rectangle(view.bounds, WHITE, LINE)
     pen.rectangle((x0 + 8, y0 + 8, x0 + 78, y1 - 8), view.color)
     pen.text(x0 + 90, y0 + 14, view.text, 16, INK, 28)
