@@ -22,6 +22,7 @@ from common.tasks import Task
 from common.types import Ending
 
 STATUS_BAR = 0.04  # share of the height whose changes (clock, icons) are no answer to an action
+SETTLE_S = 1.5  # animations of a stock Android last up to a second
 _KEYS = {
     ActionType.PRESS_BACK: "BACK",
     ActionType.PRESS_HOME: "HOME",
@@ -30,7 +31,14 @@ _KEYS = {
 
 
 class Device(Protocol):
-    """What the environment needs of a phone; every method may raise DeviceError."""
+    """What the environment needs of a phone; every method may raise DeviceError.
+
+    Attributes:
+      simulated: It knows the broadcast that resets a simulated phone to a layout seed.
+    """
+
+    @property
+    def simulated(self) -> bool: ...
 
     def shell(self, command: str, /) -> tuple[str, str, int]: ...
     def must(self, command: str, /) -> str: ...
@@ -83,9 +91,7 @@ class PhoneEnvironment:
         device: Device,
         judge: Judge,
         horizon: Mapping[str, int],
-        *,
-        simulated: bool,
-        settle_s: float = 0.0,
+        settle_s: float | None = None,
     ):
         """Makes an environment.
 
@@ -93,14 +99,15 @@ class PhoneEnvironment:
           device: The phone.
           judge: Says when a task is done.
           horizon: The most steps of an episode by suite.
-          simulated: The phone knows a broadcast that resets it to a layout seed.
-          settle_s: Wait between an action and the screenshot after it.
+          settle_s: Wait between an action and the screenshot after it; None is what the kind of
+            phone needs.
         """
         self._device = device
         self._judge = judge
         self._horizon = horizon
-        self._simulated = simulated
-        self._settle_s = settle_s
+        self._simulated = device.simulated
+        default_s = 0.0 if self._simulated else SETTLE_S
+        self._settle_s = default_s if settle_s is None else settle_s
         self._task: Task
         self._observation: Observation
         self._decisions: list[str] = []
@@ -123,8 +130,10 @@ class PhoneEnvironment:
         return self._observation
 
     def _leave_app(self) -> None:
+        """Goes home and ends the app that was in front; what other apps keep, they keep."""
         app = self._device.foreground()
         self._device.key("HOME")
+        time.sleep(self._settle_s)
         if app and app != self._device.foreground():  # the launcher itself stays
             self._device.must(f"am force-stop {app}")
 

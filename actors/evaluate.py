@@ -2,33 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Iterable
 
 from actors.environment import PhoneEnvironment
 from actors.policy import Policy
 from actors.rollout import PolicyAgent, Signature, run_episode
 from common.tasks import Task
-from common.types import Episode
+from common.types import Ending
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """How one episode went.
+
+    Attributes:
+      seed: The phone's layout.
+      cause: What failed, for a truncated one.
+      steps: Actions that were taken.
+      invalid: How many of them were invalid or changed nothing.
+    """
+
+    task_id: str
+    template: str
+    family: str
+    suite: str
+    seed: int
+    ending: Ending
+    cause: str
+    steps: int
+    invalid: int
+
+    @property
+    def success(self) -> bool:
+        return self.ending is Ending.SUCCESS
 
 
 def evaluate(
     environment: PhoneEnvironment,
     policy: Policy,
-    tasks: Sequence[Task],
-    seeds: Sequence[int],
+    tasks: Iterable[Task],
+    seeds: Iterable[int],
     temperature: float = 1.0,
-) -> Iterator[Episode]:
-    """Yields an episode for each task with the layout seed beside it.
+) -> list[Result]:
+    """Runs each task with the layout seed beside it.
 
-    Episodes that measure nothing are left out: tasks that were done at the start, and phones that
-    failed at once. Truncated ones are not; count them apart.
+    Tasks that were done at the start measure nothing and are left out; truncated episodes are not:
+    count them apart.
 
     Raises:
       DeviceError: The phone can't be reset.
     """
     agent = PolicyAgent(policy, temperature)
-    for index, (task, seed) in enumerate(zip(tasks, seeds, strict=True)):
-        signature = Signature("evaluate", "", index)
-        episode = run_episode(environment, agent, task, seed, signature, temperature=temperature)
+    results = []
+    for task, seed in zip(tasks, seeds, strict=True):
+        episode = run_episode(environment, agent, task, seed, Signature("evaluate", "", 0))
         if episode is not None:
-            yield episode
+            results.append(
+                Result(
+                    task.id,
+                    task.template,
+                    task.family,
+                    task.suite,
+                    seed,
+                    episode.ending,
+                    episode.cause,
+                    len(episode),
+                    int(episode.trajectory.invalid.sum()),
+                )
+            )
+    return results

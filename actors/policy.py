@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from common.models import vision
 from common.models.autoui import AutoUIConfig, Params
 from common.models.sampling import sampler
 from common.models.text import Tokenizer
-from common.types import Version
 
 EXPERT_VERSION = -1
 
@@ -31,7 +31,7 @@ class Policy:
     """Samples actions from the newest parameters that it was given.
 
     Attributes:
-      version: Of those parameters, or None before the first.
+      version: Their step, or None before the first.
     """
 
     def __init__(self, config: AutoUIConfig, tokenizer: Tokenizer, seed: int):
@@ -41,9 +41,9 @@ class Policy:
         self._key = jax.random.key(seed)
         self._draws = 0
         self._params: Params | None = None
-        self.version: Version | None = None
+        self.version: int | None = None
 
-    def set_params(self, params: Params, version: Version) -> None:
+    def set_params(self, params: Params, version: int) -> None:
         self._params = jax.device_put(params)
         self.version = version
 
@@ -56,14 +56,14 @@ class Policy:
         action_ids, log_probs = jax.device_get(
             self._sample(
                 self._params,
-                prompt_ids[None],
-                features[None],
+                jnp.asarray(prompt_ids[None]),
+                jnp.asarray(features[None]),
                 jax.random.fold_in(self._key, self._draws),
-                np.float32(temperature),
+                float(temperature),
             )
         )
         text = self._tokenizer.decode(action_ids[0])
-        return Decision(text, prompt_ids, features, action_ids[0], log_probs[0], self.version.step)
+        return Decision(text, prompt_ids, features, action_ids[0], log_probs[0], self.version)
 
     def label(self, prompt: str, image: np.ndarray, text: str) -> Decision:
         """Records an expert's action as if it had been drawn; its log-probabilities are 0."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import random
 import time
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
@@ -12,10 +11,8 @@ import numpy as np
 
 from actors.environment import Observation, PhoneEnvironment, StepResult
 from actors.policy import Decision, Policy
-from common import actions
-from common.actions import Action, ActionType
 from common.tasks import Task
-from common.types import Ending, Episode, Trajectory, Version
+from common.types import Ending, Episode, Trajectory
 
 _MAX_COUNT = 255  # `repeats` travels in a byte
 _MAX_CAUSE = 1000  # characters; a device's error may quote what it printed
@@ -55,51 +52,6 @@ class PolicyAgent:
     def act(self, observation: Observation) -> Move:
         decision = self.policy.act(observation.prompt, observation.frame.image, self.temperature)
         return Move(decision.text, decision)
-
-
-class Expert(Protocol):
-    """Knows the next right action; reads the screen for itself."""
-
-    def __call__(self, task: Task) -> Action: ...
-
-
-class ExpertAgent:
-    """Demonstrates: the expert's actions are recorded, and now and then disturbed.
-
-    A disturbance is a random action in the place of the expert's, which is not recorded; what is
-    recorded is how the expert recovers (as DART does: Laskey et al. 2017).
-    """
-
-    source = "expert"
-
-    def __init__(self, expert: Expert, policy: Policy, epsilon: float = 0.1):
-        self._expert = expert
-        self._policy = policy
-        self._epsilon = epsilon
-        self._task: Task
-        self._random = random.Random()
-
-    def begin(self, task: Task, seed: int) -> None:
-        self._task = task
-        self._random = random.Random(f"{task.id} {seed}")
-
-    def act(self, observation: Observation) -> Move:
-        if self._random.random() < self._epsilon:
-            return Move(actions.render(disturbance(self._random)), None)
-        text = actions.render(self._expert(self._task))
-        return Move(text, self._policy.label(observation.prompt, observation.frame.image, text))
-
-
-def disturbance(rng: random.Random) -> Action:
-    """Draws something that a confused user might do: mostly a tap somewhere."""
-    draw = rng.random()
-    if draw < 0.6:
-        point = round(rng.uniform(0.05, 0.95), 2), round(rng.uniform(0.05, 0.95), 2)
-        return Action(ActionType.DUAL_POINT, point, point)
-    if draw < 0.9:
-        keys = (ActionType.PRESS_BACK, ActionType.PRESS_HOME, ActionType.PRESS_ENTER)
-        return Action(rng.choice(keys))
-    return Action(ActionType.DUAL_POINT, (0.8, 0.5), (0.2, 0.5))
 
 
 class Row(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import re
 import shlex
@@ -124,6 +125,20 @@ class AdbDevice:
 
     def getprop(self, name: str) -> str:
         return self.must(["getprop", name]).strip()
+
+    @functools.cached_property
+    def simulated(self) -> bool:
+        """Whether this is the simulated phone of `actors.phone`."""
+        return self.getprop("ro.hardware") == "simphone"
+
+    def dump(self) -> str:
+        """Returns the screen's views as uiautomator's XML."""
+        path = "/sdcard/window_dump.xml"
+        out = self.must(f"rm -f {path}; uiautomator dump {path} > /dev/null && cat {path}")
+        start = out.find("<hierarchy")
+        if start < 0:
+            raise DeviceError(f"{self.serial}: uiautomator dumped no views: {out.strip()[:200]!r}")
+        return out[start:]
 
     def foreground(self) -> str:
         """Returns the package that has the screen, or '' if no activity is resumed."""

@@ -1,0 +1,155 @@
+"""An actor: `python launch/actor.py --emulator=emulator-6554 --learner=tcp://127.0.0.1:7000`."""
+
+from __future__ import annotations
+
+if __name__ == "__main__":
+    import pathlib
+    import sys
+
+    sys.path[0] = str(pathlib.Path(__file__).resolve().parents[1])
+
+import dataclasses
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import types
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+import tyro
+
+from common.errors import ConfigError, DeviceError
+from launch import one_thread
+
+if TYPE_CHECKING:
+    from actors.evaluators.verdict import Judge
+
+SIGNAL_GRACE_S = 1.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Args:
+    """Runs tasks on one phone for a learner."""
+
+    emulator: str
+    """A running serial such as emulator-6554, host:port, or `phone` to start a simulated one."""
+    learner: str = "tcp://127.0.0.1:7000"
+    """Where the learner listens."""
+    name: str = ""
+    """Names this actor in the learner's records; its phone and machine if empty."""
+    seed: int = 0
+    """Of tasks, phone layouts and samples; actors of one seed differ by name."""
+    adb_port: int = int(os.environ.get("ANDROID_ADB_SERVER_PORT", "5037"))
+    """Of the adb server."""
+    judge: Literal["state", "gemini"] = "state"
+    """Who says that a task is done; `gemini` takes its key from GEMINI_API_KEY."""
+    judge_model: str = ""
+    """Model of the gemini judge, if not its default."""
+    connect_timeout_s: float = 60.0
+    """How long to wait for a learner at the start."""
+    lost_timeout_s: float = 120.0
+    """How long to wait for a learner that went away."""
+    settle_s: float | None = None
+    """Wait between an action and its screenshot; by default what the kind of phone needs."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = tyro.cli(Args, args=argv)
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    _exit_on_signals()
+    try:
+        _check(args)
+        _run(args)
+    except ConfigError as error:
+        print(f"actor: {error}", file=sys.stderr)
+        return 2
+    except DeviceError as error:
+        print(f"actor: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _check(args: Args) -> None:
+    if not 1 <= args.adb_port <= 65535:
+        raise ConfigError(f"--adb-port must be between 1 and 65535, not {args.adb_port}.")
+    for name in ("connect_timeout_s", "lost_timeout_s"):
+        if not getattr(args, name) > 0:
+            flag = name.replace("_", "-")
+            raise ConfigError(f"--{flag} must be above 0, not {getattr(args, name)}.")
+
+
+def _run(args: Args) -> None:
+    one_thread.configure()  # before JAX is imported
+    from actors.client import LearnerClient
+    from actors.device import emulator
+    from actors.loop import Actor, ActorConfig
+
+    judge = make_judge(args.judge, args.judge_model, os.environ)
+    with emulator.opened(args.emulator, args.adb_port) as device:
+        config = ActorConfig(
+            name=args.name or f"{device.serial}@{socket.gethostname()}",
+            boot=uuid.uuid4().hex,
+            seed=args.seed,
+            connect_timeout_s=args.connect_timeout_s,
+            lost_timeout_s=args.lost_timeout_s,
+            settle_s=args.settle_s,
+        )
+        client = LearnerClient(
+            args.learner, config.name, config.boot, device.serial, device.simulated
+        )
+        try:
+            Actor(client, device, judge, config).run()
+        finally:
+            client.close(timeout_s=1.0)
+
+
+def make_judge(kind: str, model: str, environment: Mapping[str, str]) -> Judge:
+    """Returns the judge of that kind; ConfigError if it can't be used."""
+    if kind == "state":
+        from actors.evaluators.state import StateJudge
+
+        return StateJudge()
+    from actors.evaluators.gemini import DEFAULT_MODEL, GeminiJudge
+
+    key = environment.get("GEMINI_API_KEY", "")
+    if not key:
+        raise ConfigError("The gemini judge needs a key: set GEMINI_API_KEY.")
+    return GeminiJudge(key, model or DEFAULT_MODEL)
+
+
+def _exit_on_signals() -> None:
+    """Makes SIGTERM and SIGINT end this process in order, and soon.
+
+    Python's handler raises SystemExit in the main thread, but only between two of its instructions:
+    a compilation may hold it up for seconds. The wake-up descriptor is written to at once, and the
+    thread behind it ends the process if it is still there when the grace is over.
+    """
+
+    def handle(number: int, frame: types.FrameType | None) -> None:
+        del frame
+        signal.signal(number, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    def watch(reader: socket.socket, writer: socket.socket) -> None:
+        number = reader.recv(1)[0]
+        time.sleep(SIGNAL_GRACE_S)
+        writer.close()
+        os._exit(128 + number)
+
+    ends = socket.socketpair()
+    ends[1].setblocking(False)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, handle)
+    signal.set_wakeup_fd(ends[1].fileno())
+    threading.Thread(target=watch, args=ends, name="end", daemon=True).start()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
