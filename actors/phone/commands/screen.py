@@ -1,0 +1,56 @@
+"""screencap, wm and uiautomator: what is on the screen."""
+
+from __future__ import annotations
+
+from actors.phone.hierarchy import nodes_to_xml
+from actors.phone.process import Call, options
+
+_DUMP = "/sdcard/window_dump.xml"
+
+
+def screencap(call: Call) -> int | None:
+    """screencap [-p] [-d DISPLAY] [FILE]: a PNG with -p or for a .png, else raw pixels."""
+    flags, words = options(call.args, with_value="-d")
+    android = call.android
+    path = words[0] if words else "-"
+    if "-p" in flags or path.endswith(".png"):
+        data = [android.png()]
+    else:
+        data = [android.raw_header(), android.raw()]
+    if path == "-":
+        for part in data:
+            call.write(part)
+        return None
+    try:
+        call.save(path, b"".join(data))
+    except OSError as error:
+        return call.error(f"Error opening file: {path} ({error.strerror})")
+    return None
+
+
+def wm(call: Call) -> int | None:
+    """wm size, wm density: the screen of this phone cannot be overridden."""
+    what, *args = call.args or [""]
+    if what == "size" and not args:
+        call.print("Physical size: {}x{}".format(*call.android.phone.size))
+    elif what == "density" and not args:
+        call.print(f"Physical density: {call.android.density}")
+    elif what in ("size", "density") and args != ["reset"]:
+        return call.error(f"wm: the {what} of this phone is fixed", 255)
+    elif what not in ("size", "density", "dismiss-keyguard"):
+        return call.error(f"Unknown command: {what}", 255)
+    return None
+
+
+def uiautomator(call: Call) -> int | None:
+    """uiautomator dump [--compressed] [FILE]"""
+    if call.args[:1] != ["dump"]:
+        return call.error("Usage: uiautomator dump [--compressed] [FILE]", 1)
+    words = options(call.args[1:])[1]
+    path = words[0] if words else _DUMP
+    call.save(path, nodes_to_xml(call.android.phone.nodes()).encode())
+    call.print(f"UI hierchary dumped to: {path}")  # Android's own spelling
+    return None
+
+
+COMMANDS = {"screencap": screencap, "uiautomator": uiautomator, "wm": wm}
