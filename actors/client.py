@@ -21,7 +21,7 @@ MAX_IN_FLIGHT = 4
 RESEND_S = 5.0  # without an answer; answers take milliseconds
 HELLO_AGAIN_S = 1.0
 SAY_EVERY_S = 3.0
-UNCONNECTED_RETRY_S = 0.2
+UNCONNECTED_RETRY_S = 0.05
 
 
 class LearnerLost(errors.DistRLError):
@@ -147,7 +147,7 @@ class LearnerClient:
                     f"Waiting for the learner at {self._address}, {now - begun:.0f} s of "
                     f"{timeout_s:g} s."
                 )
-            self.poll(min(0.1, timeout_s))
+            self.poll(min(0.05, timeout_s))
         return self.welcome
 
     def send(self, episode: Episode, timeout_s: float = 600.0) -> bool:

@@ -26,9 +26,12 @@ class Blob(NamedTuple):
 class Publisher(Service):
     """Serves the newest parameters, and the ones before for those who have begun to fetch them."""
 
-    def __init__(self, address: str, insecure: bool = False):
+    def __init__(
+        self, address: str, insecure: bool = False, chunk_bytes: int = weights.CHUNK_BYTES
+    ):
         """Binds; `start` begins to answer. See `Service` for the errors."""
         super().__init__(address, insecure)
+        self._chunk_bytes = chunk_bytes
         self._blobs: dict[Version, Blob] = {}  # oldest first; replaced as a whole, never changed
 
     def publish(self, params: Any, version: Version, dtype: str = "bfloat16") -> None:
@@ -45,7 +48,7 @@ class Publisher(Service):
         self.check()
         if version in self._blobs:
             raise ValueError(f"{version} is already published.")
-        data, manifest = weights.pack(params, version, dtype)
+        data, manifest = weights.pack(params, version, dtype, self._chunk_bytes)
         blob = Blob(data, manifest, manifest.to_message(Kind.MANIFEST))
         kept = dict(list(self._blobs.items())[1 - KEPT_BLOBS :])
         self._blobs = kept | {version: blob}

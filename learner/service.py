@@ -13,7 +13,7 @@ from common import channel, errors, messages
 
 logger = logging.getLogger(__name__)
 
-STOP_CHECK_MS = 100
+STOP_CHECK_MS = 50
 MAX_REASON = 300
 
 
