@@ -1,0 +1,170 @@
+"""The adb client against a server that misbehaves."""
+
+import shlex
+import socket
+import time
+
+import numpy as np
+import pytest
+
+from actors.device.adb import AdbDevice, connect, typable
+from common.errors import ConfigError, DeviceError
+from tests.actors.fakes import fake_adb, packet, png, printing
+
+IMAGE = np.random.default_rng(0).integers(0, 256, (64, 32, 3), np.uint8)
+PNG = png(IMAGE)
+
+
+def device(port: int) -> AdbDevice:
+    return AdbDevice("fake-1", port=port)
+
+
+def test_shell_keeps_output_error_and_exit_code_apart():
+    def answer(command: str, connection: socket.socket) -> None:
+        assert command == "echo 'a b' '$x'"
+        connection.sendall(packet(1, b"on") + packet(2, b"err") + packet(1, b"e\n"))
+        connection.sendall(packet(3, b"\x07"))
+
+    with fake_adb(answer) as port:
+        assert device(port).shell(["echo", "a b", "$x"]) == ("one\n", "err", 7)
+
+
+def test_a_cut_stream_is_no_success():
+    with (
+        fake_adb(lambda command, connection: connection.sendall(packet(1, b"half"))) as port,
+        pytest.raises(DeviceError, match=r"fake-1: 'ls'.*ended before"),
+    ):
+        device(port).shell("ls")
+
+
+def dribble(command: str, connection: socket.socket) -> None:
+    """Always has one more byte, so that no single receive times out."""
+    for _ in range(100):
+        connection.sendall(packet(1, b"."))
+        time.sleep(0.02)
+
+
+def hang(command: str, connection: socket.socket) -> None:
+    connection.recv(1)
+
+
+@pytest.mark.parametrize("answer", [hang, dribble])
+def test_the_deadline_is_total(answer):
+    with fake_adb(answer) as port:
+        start = time.monotonic()
+        with pytest.raises(DeviceError, match=r"fake-1: 'sleep 9' took over 0\.2 s"):
+            device(port).shell("sleep 9", timeout_s=0.2)
+        assert 0.15 < time.monotonic() - start < 1.0
+
+
+def test_a_refused_transport_names_the_device():
+    with fake_adb(hang) as port, pytest.raises(DeviceError, match=r"fake-2: 'ls'.*not found"):
+        AdbDevice("fake-2", port=port).shell("ls")
+
+
+def test_no_server_is_a_device_error():
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    with pytest.raises(DeviceError, match="no adb server"):
+        device(port).shell("ls")
+
+
+@pytest.mark.parametrize("before", [b"", b"[Warning] Multiple displays were found.\n"])
+def test_a_screenshot_is_the_screen(before):
+    with fake_adb(printing(before + PNG + b"\n")) as port:
+        frame = device(port).screenshot()
+    assert frame.png == PNG
+    np.testing.assert_array_equal(frame.image, IMAGE)
+
+
+@pytest.mark.parametrize(
+    ("output", "code", "message"),
+    [
+        (b"", 0, "no PNG"),
+        (b"Capturing failed.\n", 1, "no PNG.*Capturing failed"),
+        (PNG, 1, "code 1"),
+        (PNG[: len(PNG) // 2], 0, "cut after"),
+        (PNG.replace(b"\n", b"\r\n"), 0, "no PNG"),
+        (PNG[:200] + bytes(200) + PNG[400:], 0, "does not decode"),
+        (PNG[:200] + PNG[300:], 0, "does not decode"),
+    ],
+)
+def test_half_a_picture_is_never_a_frame(output, code, message):
+    with (
+        fake_adb(printing(output, code)) as port,
+        pytest.raises(DeviceError, match=f"fake-1.*{message}"),
+    ):
+        device(port).screenshot()
+
+
+def commands(act) -> list[str]:
+    """What the device is told besides screencap."""
+    told: list[str] = []
+
+    def answer(command: str, connection: socket.socket) -> None:
+        if command != "screencap -p":
+            told.append(command)
+        printing(PNG)(command, connection)
+
+    with fake_adb(answer) as port:
+        act(device(port))
+    return told
+
+
+def test_points_become_pixels_of_the_real_frame():
+    def act(phone: AdbDevice) -> None:
+        phone.tap((0.5, 0.25))
+        phone.tap((1.0, 1.0))  # the last pixel, not one beyond
+        phone.tap((-3.0, 7.0))
+        phone.swipe((0.8, 0.5), (0.2, 0.5), 120)
+
+    assert commands(act) == [
+        "input tap 8 32",
+        "input tap 31 63",
+        "input tap 31 0",
+        "input swipe 16 51 16 13 120",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["hello world", "100%sure", "%%s%s", 'it\'s "q" $x `y` & | ; < > ( ) # * ~ \\', "-d 1", "a  b"],
+)
+def test_typed_text_arrives_unchanged(text):
+    (command,) = commands(lambda phone: phone.type_text(text))
+    parts = [shlex.split(part) for part in command.split(" && input")]
+    assert [len(part) for part in parts] == [3] + [2] * (len(parts) - 1)
+    assert "%s" not in "".join(f"{part[-1]}\n" for part in parts)  # Android would type a space
+    assert "".join(part[-1] for part in parts) == text
+
+
+@pytest.mark.parametrize("text", ["", "é", "a\nb", "語", "\x00", "a\tb"])
+def test_what_android_cannot_type_is_known_beforehand(text):
+    assert not typable(text)
+    with pytest.raises(ValueError, match="can't be typed"):
+        AdbDevice("fake-1").type_text(text)
+
+
+def test_a_failed_input_is_a_device_error():
+    with fake_adb(printing(b"", 255)) as port, pytest.raises(DeviceError, match="KEYCODE_HOME"):
+        device(port).key("HOME")
+
+
+def test_an_unknown_serial_is_answered_with_what_is_there():
+    devices = "fake-1\tdevice\nfake-2\toffline\n"
+    with fake_adb(hang, devices) as port:
+        assert connect("fake-1", port).serial == "fake-1"
+        with pytest.raises(ConfigError, match=r"'nope' is not attached.*fake-1 .device., fake-2 "):
+            connect("nope", port)
+        with pytest.raises(ConfigError, match="'fake-2' is offline"):
+            connect("fake-2", port)
+        with pytest.raises(ConfigError, match=r"10\.0\.0\.1:5555.*device not found"):
+            connect("10.0.0.1:5555", port)
+
+
+def test_a_device_that_never_gets_ready_says_what_is_missing():
+    with (
+        fake_adb(printing(b"0\n")) as port,
+        pytest.raises(DeviceError, match=r"not ready after 0\.1 s: it is still booting"),
+    ):
+        device(port).wait_ready(0.1, poll_s=0.02)
