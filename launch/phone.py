@@ -32,13 +32,20 @@ _START_TIMEOUT_S = 20.0
 class Args:
     """Simulated phones behind the adb server; serials are emulator-(PORT-1)."""
 
-    port: int = 6555  # of the first phone, odd; the others follow in steps of 2
-    count: int = 1  # phones
-    seed: int = 0  # layout of the first phone; the others count up
-    adb_port: int | None = None  # of the adb server; else $ANDROID_ADB_SERVER_PORT, else 5037
-    width: int = 360  # pixels
-    height: int = 640  # pixels
-    time_factor: float = 0.0  # how long gestures take, in terms of what was asked
+    port: int = 6555
+    """Of the first phone, odd as an emulator's; the others follow in steps of 2."""
+    count: int = 1
+    """How many phones."""
+    seed: int = 0
+    """Layout of the first phone; the others count up."""
+    adb_port: int | None = None
+    """Of the adb server; by default $ANDROID_ADB_SERVER_PORT, or 5037."""
+    width: int = 360
+    """Of the screen, in pixels."""
+    height: int = 640
+    """Of the screen, in pixels."""
+    time_factor: float = 0.0
+    """How long gestures take, in terms of what was asked; 0 is at once."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -47,7 +54,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         asyncio.run(_serve(args, _adb_port(args)))
     except ConfigError as error:
-        print(f"phone: {error}.", file=sys.stderr)
+        print(f"phone: {error}", file=sys.stderr)
         return 2
     return 0
 
@@ -55,7 +62,7 @@ def main(argv: list[str] | None = None) -> int:
 def _adb_port(args: Args) -> int:
     text = args.adb_port or os.environ.get("ANDROID_ADB_SERVER_PORT", "5037")
     if not (str(text).isdigit() and 0 < int(text) < 65536):
-        raise ConfigError(f"{text!r} is no port of an adb server")
+        raise ConfigError(f"{text!r} is no port of an adb server.")
     return int(text)
 
 
@@ -80,11 +87,11 @@ async def _serve(args: Args, adb_port: int):
 
 def _check(args: Args):
     if not 1 <= args.count <= 64:
-        raise ConfigError("--count must be from 1 to 64")
+        raise ConfigError("--count must be from 1 to 64.")
     if not (120 <= args.width <= 4096 and 120 <= args.height <= 4096):
-        raise ConfigError("--width and --height must be from 120 to 4096")
+        raise ConfigError("--width and --height must be from 120 to 4096.")
     if not 0 <= args.time_factor <= 100:
-        raise ConfigError("--time-factor must be from 0 to 100")
+        raise ConfigError("--time-factor must be from 0 to 100.")
 
 
 def _android(args: Args, index: int, port: int) -> Android:
@@ -106,7 +113,7 @@ def _start_adb_server(port: int):
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise ConfigError(
-            f"no adb server at port {port}, and none could be started: {error}"
+            f"No adb server listens at port {port}, and none could be started: {error}"
         ) from error
 
 
@@ -122,7 +129,7 @@ async def _announce(servers: list[PhoneServer], adb_port: int, stop: asyncio.Eve
     stopped.cancel()
     if not all(ready.result()):
         raise ConfigError(
-            f"the server at port {adb_port} did not connect within {_READY_TIMEOUT_S:.0f} s;"
+            f"The server at port {adb_port} did not connect within {_READY_TIMEOUT_S:.0f} s;"
             " is it adb's?"
         )
     print("ready", *(server.serial for server in servers), flush=True)

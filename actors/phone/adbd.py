@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 
 logger = logging.getLogger(__name__)
 
@@ -27,10 +27,6 @@ _CNXN, _OPEN, _OKAY, _WRTE, _CLSE = (
 
 class ProtocolError(Exception):
     """The host broke the transport's rules; the connection ends."""
-
-
-class StreamClosed(Exception):
-    """The host closed its end of the stream."""
 
 
 class Stream:
@@ -95,7 +91,7 @@ class Stream:
             self._connection.send(_OKAY, self.local_id, self.remote_id)
 
 
-Service = Callable[[Stream], Awaitable[None]]
+Service = Callable[[Stream], Coroutine[None, None, None]]
 Services = Callable[[str], Service | None]  # from a name such as "shell:ls"; None refuses it
 
 
@@ -181,7 +177,7 @@ class Connection:
         self._last_id += 1
         stream = Stream(self, self._last_id, remote_id)
         self.send(_OKAY, stream.local_id, remote_id)
-        task = asyncio.create_task(service(stream), name=name[:80])
+        task: asyncio.Task[None] = asyncio.create_task(service(stream), name=name[:80])
         self._streams[stream.local_id] = (stream, task)
         task.add_done_callback(lambda task: self._finished(stream, task))
 

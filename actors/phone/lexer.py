@@ -71,7 +71,8 @@ class Lexer:
 
     def token(self) -> Word | Operator:
         """Returns the next token and moves on."""
-        self.position = _BLANK.match(self._source, self.position).end()
+        if blank := _BLANK.match(self._source, self.position):
+            self.position = blank.end()
         if self.position >= len(self._source):
             return END
         if operator := _OPERATOR.match(self._source, self.position):

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from actors.phone.shell import Shell
 
 
-class ShellExit(Exception):
+class ShellExit(Exception):  # noqa: N818 - no error
     """`exit` was called, with this status."""
 
     def __init__(self, status: int):
@@ -115,7 +115,7 @@ class Call:
             self.android.files.write(self.path(path), data)
 
 
-Command = Callable[[Call], int | None | Awaitable[int | None]]
+Command = Callable[[Call], int | Awaitable[int | None] | None]
 
 
 def options(args: Iterable[str], with_value: str = "") -> tuple[dict[str, str], list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import functools
 import logging
 
@@ -23,6 +24,10 @@ def serial_of(port: int) -> str:
     return f"emulator-{port - 1}"
 
 
+def _reason(error: OSError) -> str:
+    return "it is in use" if error.errno == errno.EADDRINUSE else str(error.strerror)
+
+
 class PhoneServer:
     """One phone on one port, which the adb server is told about again whenever it forgot it."""
 
@@ -39,7 +44,7 @@ class PhoneServer:
         """
         if not (1024 < port < 65536 and port % 2):
             raise ConfigError(
-                f"port {port} is not an odd number from 1025 to 65535, as an emulator's is"
+                f"Port {port} will not do: emulators have odd ports, from 1025 to 65535."
             )
         self.android = android
         self.port = port
@@ -64,7 +69,7 @@ class PhoneServer:
             self._server = await asyncio.start_server(self._serve, HOST, self.port)
         except OSError as error:
             raise ConfigError(
-                f"port {self.port} is in use or not allowed ({error.strerror}); choose another"
+                f"Port {self.port} cannot be used ({_reason(error)}); choose another one."
             ) from error
         self._registration = asyncio.create_task(self._register())
 
@@ -93,6 +98,7 @@ class PhoneServer:
         find = functools.partial(services.find, self.android)
         connection = Connection(reader, writer, find, services.banner(self.android))
         serving = asyncio.current_task()
+        assert serving is not None
         self._connections[serving] = connection
         watching = asyncio.create_task(self._watch(connection))
         try:

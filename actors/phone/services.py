@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import struct
 
-from actors.phone import sync
+from actors.phone import sync, terminal
 from actors.phone.adbd import FEATURES, Service, Stream
 from actors.phone.android import Android
 from actors.phone.process import Input, Output, Streams
@@ -27,19 +27,17 @@ def find(android: Android, name: str) -> Service | None:
     """Returns the service that a host asked for, such as "shell,v2,raw:ls"; None refuses it."""
     kind, _, argument = name.partition(":")
     kind, *modes = kind.split(",")
-    if kind == "shell" and "v2" in modes:
-        service = _interactive_v2 if not argument else _shell_v2
-        return functools.partial(service, android, argument)
-    if kind in ("shell", "exec") and argument:
-        return functools.partial(_shell, android, argument)
-    if kind == "sync":
-        return functools.partial(sync.serve, android)
-    if kind == "framebuffer":
-        return functools.partial(_framebuffer, android)
-    if kind == "root":
-        return functools.partial(_say, b"adbd is already running as root\n")
-    if kind == "remount":
-        return functools.partial(_say, b"remount succeeded\n")
+    match kind:
+        case "shell" | "exec":
+            return functools.partial(_shell, android, argument, modes)
+        case "sync":
+            return functools.partial(sync.serve, android)
+        case "framebuffer":
+            return functools.partial(_framebuffer, android)
+        case "root":
+            return functools.partial(_say, b"adbd is already running as root\n")
+        case "remount":
+            return functools.partial(_say, b"remount succeeded\n")
     return None  # reboot, tcpip, reverse, tcp, localabstract, ...
 
 
@@ -47,62 +45,63 @@ async def _say(text: bytes, stream: Stream):
     await stream.write(text)
 
 
-async def _shell(android: Android, command: str, stream: Stream):
-    """shell v1 and exec: both outputs in one, and no exit status."""
-    output = Output()
-
-    async def flush():
-        await stream.write(output.take())
-
-    streams = Streams(Input(source=stream.read_some), output, output, flush)
-    await Shell(android).run(command, streams)
-    await flush()
-
-
-async def _shell_v2(android: Android, command: str, stream: Stream):
-    streams = _streams_v2(stream)
-    status = await Shell(android).run(command, streams)
-    packets = _packets(streams)
-    await stream.write(packets + _PACKET.pack(_EXIT, 1) + bytes([status]))
+async def _shell(android: Android, command: str, modes: list[str], stream: Stream):
+    """Runs one command, or lines from standard input if there is none."""
+    host = _PacketHost(stream) if "v2" in modes else _PlainHost(stream)
+    shell = Shell(android)
+    if command:
+        await shell.run(command, host.streams)
+    else:
+        await terminal.interact(shell, host.streams, tty="pty" in modes)
+    await host.finish(shell.status)
 
 
-def _streams_v2(stream: Stream) -> Streams:
-    out, err = Output(), Output()
+class _PlainHost:
+    """The host of exec and of the first shell: outputs in one, and no exit status."""
 
-    async def stdin() -> bytes:
+    def __init__(self, stream: Stream):
+        self._stream = stream
+        output = Output()
+        self.streams = Streams(Input(source=stream.read_some), output, output, self._flush)
+
+    async def _flush(self):
+        await self._stream.write(self.streams.out.take())
+
+    async def finish(self, status: int):
+        await self._flush()
+
+
+class _PacketHost:
+    """The host of shell v2: packets tell the outputs apart, and the last is the exit status."""
+
+    def __init__(self, stream: Stream):
+        self._stream = stream
+        self.streams = Streams(Input(source=self._stdin), Output(), Output(), self._flush)
+
+    async def _stdin(self) -> bytes:
         while True:
-            kind, size = _PACKET.unpack(await stream.read(_PACKET.size))
-            data = await stream.read(min(size, _MAX_STDIN))
+            kind, size = _PACKET.unpack(await self._stream.read(_PACKET.size))
+            if size > _MAX_STDIN:
+                return b""
+            data = await self._stream.read(size)
             if kind == _CLOSE_STDIN:
                 return b""
             if kind == _STDIN and data:
                 return data
 
-    async def flush():
-        await stream.write(_packets(streams))
+    async def _flush(self):
+        await self._stream.write(self._packets())
 
-    streams = Streams(Input(source=stdin), out, err, flush)
-    return streams
+    async def finish(self, status: int):
+        await self._stream.write(self._packets() + _PACKET.pack(_EXIT, 1) + bytes([status]))
 
-
-def _packets(streams: Streams) -> bytes:
-    """Returns what was printed, as packets of shell v2."""
-    packets = b""
-    for kind, output in ((_STDOUT, streams.out), (_STDERR, streams.err)):
-        data = output.take()
-        if data:
-            packets += _PACKET.pack(kind, len(data)) + data
-    return packets
-
-
-async def _interactive_v2(android: Android, _: str, stream: Stream):
-    """Runs lines from standard input in one shell. The terminal is left to the host."""
-    streams = _streams_v2(stream)
-    shell = Shell(android)
-    while line := await streams.stdin.read_line():
-        await shell.run(line.decode(errors="surrogateescape"), streams)
-        await streams.flush()
-    await stream.write(_PACKET.pack(_EXIT, 1) + bytes([shell.status]))
+    def _packets(self) -> bytes:
+        packets = b""
+        for kind, output in ((_STDOUT, self.streams.out), (_STDERR, self.streams.err)):
+            data = output.take()
+            if data:
+                packets += _PACKET.pack(kind, len(data)) + data
+        return packets
 
 
 async def _framebuffer(android: Android, stream: Stream):

@@ -54,6 +54,7 @@ class Shell:
         self.variables = dict(_ENVIRONMENT)
         self.cwd = "/"
         self.status = 0
+        self.exited = False  # whether `exit` ended it
         self._depth = depth
 
     async def run(self, source: str, streams: Streams) -> int:
@@ -65,6 +66,7 @@ class Shell:
             self.status = 1
         except ShellExit as exit_:
             self.status = exit_.status
+            self.exited = True
         return self.status
 
     async def command(self, words: list[str], streams: Streams) -> int:
@@ -186,10 +188,13 @@ class Shell:
     ) -> Streams:
         target = await self._text(redirect.target, streams)
         if redirect.operator in (">&", "<&"):
-            ends = {"0": streams.stdin, "1": streams.out, "2": streams.err}
-            if target not in ends or (redirect.descriptor == 0) != (target == "0"):
+            if target == "0" and redirect.descriptor == 0:
+                return streams
+            if target not in ("1", "2") or redirect.descriptor == 0:
                 raise OSError(9, "bad file descriptor", target)
-            return _replaced(streams, redirect.descriptor, ends[target])
+            return _replaced(
+                streams, redirect.descriptor, [streams.out, streams.err][int(target) - 1]
+            )
         if target in ("/dev/tty", "/dev/stdout"):
             return _replaced(streams, redirect.descriptor, streams.out)
         if target == "/dev/stderr":
@@ -281,9 +286,11 @@ def _refused(streams: Streams, error: OSError) -> int:
     return 1
 
 
-def _replaced(streams: Streams, descriptor: int, end: Input | Output) -> Streams:
-    name = ("stdin", "out", "err")[descriptor] if descriptor < 3 else None
-    return dataclasses.replace(streams, **{name: end}) if name else streams
+def _replaced(streams: Streams, descriptor: int, end: Output) -> Streams:
+    """Returns the streams with another output; no command here knows more than two."""
+    if descriptor == 1:
+        return dataclasses.replace(streams, out=end)
+    return dataclasses.replace(streams, err=end) if descriptor == 2 else streams
 
 
 def _substitutes(assignment: tuple[str, Word]) -> bool:

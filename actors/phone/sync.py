@@ -84,7 +84,7 @@ async def _send_file(files: Files, stream: Stream, path: str):
     try:
         data = memoryview(files.read(path))
     except OSError as error:
-        await _fail(stream, error.strerror)
+        await _fail(stream, str(error.strerror))
         return
     parts: list[bytes | memoryview] = []
     for start in range(0, len(data), _CHUNK):
@@ -112,7 +112,7 @@ async def _receive_file(files: Files, stream: Stream, path: str) -> bool:
         try:
             files.write(path, bytes(data), mtime=size)
         except OSError as error:
-            failure = error.strerror
+            failure = str(error.strerror)
     if failure:
         await _fail(stream, failure)
     else:
@@ -125,7 +125,7 @@ def _make_parents(files: Files, path: str) -> str:
     try:
         files.make_dir(posixpath.dirname(path), parents=True)
     except OSError as error:
-        return error.strerror
+        return str(error.strerror)
     return ""
 
 

@@ -101,9 +101,7 @@ class _Parser:
         self.ahead = self._lexer.token()
 
     def unexpected(self) -> ShellSyntaxError:
-        shown = self._keyword() or "word"
-        if isinstance(self.ahead, Operator):
-            shown = {"": "end of line", "\n": "newline"}.get(self.ahead.text, self.ahead.text)
+        shown = {"": "end of line", "\n": "newline"}.get(self._shown(), self._shown())
         return ShellSyntaxError(f"syntax error: unexpected '{shown}'")
 
     def script(self) -> Script:
@@ -143,6 +141,7 @@ class _Parser:
         return Pipeline(tuple(commands), negated)
 
     def _command(self) -> Command:
+        command: Command
         if self._take_keyword("if"):
             command = self._if()
         elif (loop := self._keyword()) in ("while", "until"):
@@ -172,7 +171,7 @@ class _Parser:
             elif isinstance(self.ahead, Operator):
                 break
             else:
-                word = self._advance()
+                word = self._word()
                 assignment = None if words else _assignment(word)
                 if assignment:
                     assignments.append(assignment)
@@ -184,15 +183,14 @@ class _Parser:
         return Redirected(command, tuple(redirects)) if redirects else command
 
     def _redirect(self) -> Redirect:
-        operator = self._advance().text
+        operator = self._shown()
+        self._advance()
         digit = operator[0] if operator[0].isdigit() else ""
         operator = operator.removeprefix(digit).replace(">|", ">")
         if operator == "<<":
             raise ShellSyntaxError("syntax error: here documents are not supported")
-        if isinstance(self.ahead, Operator):
-            raise self.unexpected()
         descriptor = int(digit or ("0" if operator[0] == "<" else "1"))
-        return Redirect(operator, descriptor, self._advance())
+        return Redirect(operator, descriptor, self._word())
 
     def _if(self) -> If:
         branches = [(self._block("then"), self.script())]
@@ -203,13 +201,14 @@ class _Parser:
         return If(tuple(branches), otherwise)
 
     def _for(self) -> For:
-        name = _plain(self._advance()) or ""
+        name = self._keyword() or ""
+        self._advance()
         if not _ASSIGNMENT.fullmatch(name + "="):
             raise ShellSyntaxError("syntax error: for needs a name")
         words = []
         if self._take_keyword("in"):
             while not isinstance(self.ahead, Operator):
-                words.append(self._advance())
+                words.append(self._word())
         self._joint()
         self._expect_keyword("do")
         return For(name, tuple(words), self._block("done"))
@@ -233,9 +232,19 @@ class _Parser:
     def _keyword(self) -> str | None:
         return _plain(self.ahead)
 
-    def _advance(self) -> Word | Operator:
-        token, self.ahead = self.ahead, self._lexer.token()
-        return token
+    def _shown(self) -> str:
+        """Returns how a message shows the token ahead."""
+        return self.ahead.text if isinstance(self.ahead, Operator) else self._keyword() or "word"
+
+    def _word(self) -> Word:
+        if isinstance(self.ahead, Operator):
+            raise self.unexpected()
+        word = self.ahead
+        self._advance()
+        return word
+
+    def _advance(self):
+        self.ahead = self._lexer.token()
 
     def _take(self, operator: str) -> bool:
         taken = self.ahead == Operator(operator)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import posixpath
 import re
 import stat as stat_module
@@ -109,8 +110,8 @@ def find(call: Call):
     """find DIR.. [-name PATTERN] [-maxdepth N] [-type f|d [-o -type f|d]]"""
     roots = [word for word in call.args[: _first_option(call.args)] if word] or ["."]
     tests = call.args[_first_option(call.args) :]
-    values = dict(zip(tests, tests[1:], strict=False))
-    kinds = [after for word, after in zip(tests, tests[1:], strict=False) if word == "-type"]
+    values = dict(itertools.pairwise(tests))
+    kinds = [after for word, after in itertools.pairwise(tests) if word == "-type"]
     depth = values.get("-maxdepth", "")
     name = re.compile(glob_regex(values["-name"])) if "-name" in values else None
     for root in roots:

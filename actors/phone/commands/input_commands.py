@@ -138,9 +138,12 @@ async def _keyevent(call: Call, args: list[str]) -> int | None:
 async def _keycombination(call: Call, args: list[str]) -> int | None:
     """Presses keys together: Ctrl with A selects all; of other combinations the last key counts."""
     words = [word for word in args if not word.startswith("-")]
-    keys = [_key(word) for word in (words[0], words[1], *words[2:])]
-    if None in keys:
-        return call.error(f"Error: Unknown keycode: {words[keys.index(None)]}", 255)
+    keys = []
+    for word in (words[0], words[1], *words[2:]):
+        key = _key(word)
+        if key is None:
+            return call.error(f"Error: Unknown keycode: {word}", 255)
+        keys.append(key)
     if keys[0] in ("CTRL_LEFT", "CTRL_RIGHT"):
         if keys[1] == "a":
             call.android.selected_at = call.android.phone.revision

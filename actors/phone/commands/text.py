@@ -86,10 +86,12 @@ async def grep(call: Call) -> int:
     match = regex.fullmatch if "x" in letters else regex.search
     lines = (await _inputs(call, words)).splitlines()
     found = [
-        (number, regex.search(line)[0] if "o" in letters and "v" not in letters else line)
+        (number, line)
         for number, line in enumerate(lines, 1)
         if bool(match(line)) != ("v" in letters)
     ]
+    if "o" in letters:
+        found = [(number, part[0]) for number, line in found for part in regex.finditer(line)]
     if "-m" in flags and flags["-m"].isdigit():
         found = found[: int(flags["-m"])]
     if "c" in letters:
