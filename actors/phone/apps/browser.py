@@ -21,6 +21,7 @@ CART = "content://com.android.chrome/cart"
 NEW_TAB = "chrome://newtab/"
 _RESULTS = 5
 _MOST_TABS = 20
+_TILES = 4
 _MOST_PAGES = 50  # of one tab's history
 _LOGO = tuple(ui.PALETTE[i] for i in (6, 0, 2, 3))
 _TOP = 92  # where a page begins, in dp
@@ -151,10 +152,17 @@ class Browser(App):
                 ui.View("box", (0, _TOP, ui.WIDTH, ui.HEIGHT), color=(40, 40, 48)),
                 ui.View("label", (90, 300, 340, 340), "You've gone Incognito", ui.WHITE),
             ]
-        return [
+        logo = [
             ui.View("box", (68 + i * 58, 200, 118 + i * 58, 250), color=color)
             for i, color in enumerate(_LOGO)
         ]
+        # Tiles for the tabs behind this one: a new tab is seen to have opened.
+        behind = [tab for tab in self._tabs[:-1] if not tab.incognito][-_TILES:]
+        tiles = [
+            ui.View("box", (68 + i * 58, 290, 118 + i * 58, 340), color=ui.shade(tab.url))
+            for i, tab in enumerate(behind)
+        ]
+        return [*logo, *tiles]
 
     def _results(self, query: str) -> list[ui.View]:
         logo = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from actors.phone import ui
@@ -75,62 +77,58 @@ class Clock(App):
                 ui.PALETTE[1],
                 id="alarm",
             )
-            for i, hour in enumerate(self._alarms)
+            for i, hour in enumerate(sorted(self._alarms))
         ]
-        add = self._button("+", (140, 540, 220, 620), ui.ACCENT, "add", self._open_editor)
+        add = _button("+", (140, 540, 220, 620), ui.ACCENT, "add", self._open_editor)
         return [*self._tabs(), *rows, add]
 
     def _edit(self) -> list[ui.View]:
-        def pick(hour: int) -> None:
-            self._hour = hour
-
-        chips = [
-            self._chip(i, 92, hour_name(hour), hour == self._hour, lambda hour=hour: pick(hour))
-            for i, hour in enumerate(HOURS)
-        ]
         return [
-            *chips,
-            self._button("Cancel", (20, 548, 160, 610), (150, 150, 156), "cancel", self._close),
-            self._button("Save", (200, 548, 340, 610), ui.PALETTE[4], "save", self._save),
+            *self._chips(92, [(hour_name(hour), hour) for hour in HOURS], self._hour, "_hour"),
+            _button("Cancel", (20, 548, 160, 610), (150, 150, 156), "cancel", self._close),
+            _button("Save", (200, 548, 340, 610), ui.PALETTE[4], "save", self._save),
         ]
 
     def _timer(self) -> list[ui.View]:
-        def pick(minutes: int) -> None:
-            self._minutes = minutes
-
-        chips = [
-            self._chip(i, 146, str(value), value == self._minutes, lambda value=value: pick(value))
-            for i, value in enumerate(MINUTES)
+        running = f"{len(self._timers)} running"
+        return [
+            *self._tabs(),
+            *self._chips(146, [(str(m), m) for m in MINUTES], self._minutes, "_minutes"),
+            ui.View("label", (20, 570, 180, 600), running, ui.INK, id="running"),
+            _button("Start", (200, 560, 340, 622), ui.PALETTE[3], "start", self._start),
         ]
-        running = ui.View(
-            "label", (20, 570, 180, 600), f"{len(self._timers)} running", ui.INK, id="running"
-        )
-        start = self._button("Start", (200, 560, 340, 622), ui.PALETTE[3], "start", self._start)
-        return [*self._tabs(), *chips, running, start]
 
     def _tabs(self) -> list[ui.View]:
-        def go(page: str) -> None:
-            self._page = page
-
         return [
-            ui.View(
-                "button",
-                (i * 180, ui.APP_BAR, i * 180 + 180, ui.APP_BAR + 56),
+            _button(
                 title,
+                (i * 180, ui.APP_BAR, i * 180 + 180, ui.APP_BAR + 56),
                 ui.PALETTE[5] if self._page == page else (226, 228, 232),
-                id=page,
-                on_tap=lambda page=page: go(page),
+                page,
+                functools.partial(setattr, self, "_page", page),
             )
             for i, (page, title) in enumerate((("alarms", "Alarm"), ("timers", "Timer")))
         ]
 
-    def _chip(self, index: int, top: int, text: str, checked: bool, on_tap) -> ui.View:
-        x, y = 16 + index % 3 * 112, top + index // 3 * 102
-        box = (x, y, x + 104, y + 92)
-        return ui.View("button", box, text, _CHIP, id="chip", checked=checked, on_tap=on_tap)
-
-    def _button(self, text: str, box: ui.Box, color: ui.Color, name: str, on_tap) -> ui.View:
-        return ui.View("button", box, text, color, id=name, on_tap=on_tap)
+    def _chips(
+        self, top: int, choices: list[tuple[str, int]], chosen: int | None, attribute: str
+    ) -> list[ui.View]:
+        """Buttons, three to a row, of which one can be chosen."""
+        chips = []
+        for i, (text, value) in enumerate(choices):
+            x, y = 16 + i % 3 * 112, top + i // 3 * 102
+            chips.append(
+                ui.View(
+                    "button",
+                    (x, y, x + 104, y + 92),
+                    text,
+                    _CHIP,
+                    id="chip",
+                    checked=value == chosen,
+                    on_tap=functools.partial(setattr, self, attribute, value),
+                )
+            )
+        return chips
 
     def _open_editor(self) -> None:
         self._page, self._hour = "edit", None
@@ -142,10 +140,16 @@ class Clock(App):
         if self._hour is None:
             return  # as long as no hour is chosen there is nothing to save
         if self._hour not in self._alarms:
-            self._alarms = sorted([*self._alarms, self._hour][-_MOST:])
+            self._alarms = [*self._alarms, self._hour][-_MOST:]
         self._close()
 
     def _start(self) -> None:
         if self._minutes is not None:
             self._timers = [*self._timers, self._minutes][-_MOST:]
             self._minutes = None
+
+
+def _button(
+    text: str, bounds: ui.Box, color: ui.Color, name: str, on_tap: Callable[[], None]
+) -> ui.View:
+    return ui.View("button", bounds, text, color, id=name, on_tap=on_tap)
