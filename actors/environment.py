@@ -148,14 +148,15 @@ class PhoneEnvironment:
         try:
             invalid = self._execute(action)
             self._observation = self._observe(decision)
-            if not invalid and not _is_status(action):
-                after = self._observation.frame.image
-                invalid = "" if screen_changed(before.frame.image, after) else "no_change"
             verdict = self._ask()
         except DeviceError as error:
             cause = f"device: {error}"
             return StepResult(before, 0.0, Ending.TRUNCATED, cause, "", repeats, None)
         ending = self._ending(action, verdict)
+        # What completes the task has had an effect, even if none is to be seen.
+        if not invalid and not _is_status(action) and ending is not Ending.SUCCESS:
+            after = self._observation.frame.image
+            invalid = "" if screen_changed(before.frame.image, after) else "no_change"
         cause = f"judge: {verdict.error}" if ending is Ending.TRUNCATED else ""
         reward = float(ending is Ending.SUCCESS and not self.already_done)
         return StepResult(self._observation, reward, ending, cause, invalid, repeats, verdict)

@@ -86,6 +86,16 @@ def test_invalid_actions_are_named(text, invalid):
     assert bool(executed) == (invalid in ("", "no_change") and text != COMPLETE)
 
 
+def test_what_completes_the_task_is_valid_even_if_nothing_is_seen():
+    class Lamp(FakeDevice):
+        def shell(self, command: str) -> tuple[str, str, int]:
+            on = ("tap", (0.8, 0.5)) in self.calls
+            return super().shell(command)[0].replace("0", "1" if on else "0"), "", 0
+
+    (step,) = play(1, [NOTHING], Lamp())
+    assert (step.ending, step.invalid) == (Ending.SUCCESS, "")
+
+
 def test_the_status_bar_is_not_the_screen():
     device = FakeDevice()
     before, after = device.screenshot().image, device.screenshot().image

@@ -1,0 +1,86 @@
+"""The policy on an actor says what it sampled, and how likely that was."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from actors.policy import EXPERT_VERSION, Policy
+from common.errors import ConfigError
+from common.models import autoui
+from common.models.autoui import AutoUIConfig
+from common.models.text import Tokenizer, grammar_corpus
+
+IMAGE = np.random.default_rng(0).integers(0, 256, (64, 36, 3), np.uint8)
+PROMPT = "Previous Actions:  Goal: Open the clock"
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.train(grammar_corpus(), vocab_size=600)
+
+
+@pytest.fixture(scope="module")
+def config(tokenizer) -> AutoUIConfig:
+    return dataclasses.replace(
+        AutoUIConfig(),
+        vocab_size=tokenizer.vocab_size,
+        d_model=16,
+        d_kv=8,
+        d_ff=16,
+        encoder_layers=1,
+        decoder_layers=1,
+        action_length=8,
+    )
+
+
+@pytest.fixture(scope="module")
+def params(config):
+    return autoui.init(config, jax.random.key(0))
+
+
+def policy(config, tokenizer, params, seed: int = 0) -> Policy:
+    made = Policy(config, tokenizer, seed)
+    made.set_params(params, 5)
+    return made
+
+
+def test_the_recorded_log_probs_are_those_of_the_recorded_tokens(config, tokenizer, params):
+    decision = policy(config, tokenizer, params).act(PROMPT, IMAGE, 0.7)
+    again, _ = jax.jit(autoui.token_stats, static_argnums=1)(
+        params,
+        config,
+        decision.prompt_ids[None],
+        decision.features[None],
+        decision.action_ids[None],
+        0.7,
+    )
+    np.testing.assert_allclose(decision.log_probs, again[0], atol=1e-5)
+    assert decision.text == tokenizer.decode(decision.action_ids)
+    assert decision.version == 5
+    assert [x.dtype for x in decision[1:5]] == [np.int32, np.uint8, np.int32, np.float32]
+
+
+def test_the_seed_decides_and_draws_differ(config, tokenizer, params):
+    first, second = (policy(config, tokenizer, params, seed=3) for _ in range(2))
+    a, b, c = first.act(PROMPT, IMAGE), second.act(PROMPT, IMAGE), second.act(PROMPT, IMAGE)
+    assert a.text == b.text != c.text
+
+
+def test_temperature_0_is_greedy(config, tokenizer, params):
+    texts = {policy(config, tokenizer, params, s).act(PROMPT, IMAGE, 0.0).text for s in range(3)}
+    assert len(texts) == 1
+
+
+def test_a_label_is_the_expert_s_text(config, tokenizer, params):
+    text = "Action Plan: [TYPE] ; Action Decision: "
+    decision = policy(config, tokenizer, params).label(PROMPT, IMAGE, text)
+    assert tokenizer.decode(decision.action_ids) == text
+    assert decision.version == EXPERT_VERSION
+    assert not decision.log_probs.any()
+
+
+def test_a_label_that_does_not_fit_is_refused(config, tokenizer, params):
+    with pytest.raises(ConfigError, match="action_length"):
+        policy(config, tokenizer, params).label(PROMPT, IMAGE, "x9" * 40)
