@@ -268,10 +268,10 @@ class LearnerClient:
             self._on_welcome(header, body)
         elif kind == Kind.PULSE:
             self._pulse = Pulse.from_header(header)
-            if self._pulse.life != self.welcome.life:
-                self._say_hello_again()
-        elif kind == Kind.UNKNOWN_PEER:
-            self._say_hello_again()
+        elif kind == Kind.UNKNOWN_PEER:  # a restarted learner, or another connection to the same
+            if self._is_welcome:
+                logger.info("The learner doesn't know this actor (any more); saying hello.")
+            self._is_welcome = False
         elif kind == Kind.REFUSE:
             self._on_refuse(header)
         elif kind in (Kind.ACK, Kind.RETRY_AFTER) and header.text("boot") == self._hello["boot"]:
@@ -282,11 +282,6 @@ class LearnerClient:
                 self._in_flight[seq].send_at = time.monotonic() + delay_s
             elif kind == Kind.ACK and self._in_flight.pop(seq, None) is not None:
                 self.counters["acked"] += 1
-
-    def _say_hello_again(self) -> None:
-        if self._is_welcome:
-            logger.info("The learner doesn't know this actor (any more); saying hello.")
-        self._is_welcome = False
 
     def _on_welcome(self, header: messages.Header, body: bytes) -> None:
         pulse = Pulse.from_header(header)
@@ -320,7 +315,7 @@ class LearnerClient:
             self.counters["refused"] += 1
             self.counters[f"refused/{code}"] += 1
             logger.error("The learner refused episode %d for good. %s: %s", seq, code, reason)
-        elif not self._is_welcome:
+        elif not self._is_welcome or code == "BAD_VERSION":
             raise errors.ConfigError(
                 f"The learner at {self._address} refuses this actor. {code}: {reason}"
             )

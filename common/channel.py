@@ -65,7 +65,7 @@ class Pulse(NamedTuple):
     """The learner's state, as it travels in WELCOME and PULSE."""
 
     run: str
-    life: str  # one start of the learner's data socket; after a change the actor says HELLO again
+    life: str  # one start of the learner's data socket
     version: Version  # the newest parameters; step -1 before the first
     mode: Mode
     config_id: str  # identifies the settings of WELCOME

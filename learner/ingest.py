@@ -74,6 +74,9 @@ class Ingest(Service):
 
     What an actor was told is delivered is in the queue; over the queue's budget it is told to come
     again later. The socket is always read, so a slow learner never blocks heartbeats.
+
+    Counters: received (messages), hellos, heartbeats, accepted, duplicates, retry_after,
+    unknown_peers, refused and refused/CODE, replies_lost (the peer was gone).
     """
 
     def __init__(

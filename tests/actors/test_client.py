@@ -235,6 +235,15 @@ def test_a_refused_actor_is_told_why(learner):
         client.connect(5)
 
 
+def test_a_learner_of_another_protocol_ends_the_actor(learner, client, monkeypatch):
+    def refuse(*_):
+        raise WireError("BAD_VERSION", "The message has protocol version 1, not 2.")
+
+    monkeypatch.setattr(learner, "_answer", refuse)
+    with pytest.raises(ConfigError, match="BAD_VERSION"):
+        eventually(lambda: False, meanwhile=lambda: client.heartbeat("acting"))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_late_joiner_gets_the_newest_parameters_at_once(publisher, client, dtype):
     assert client.fetch(None) is None  # nothing published yet
