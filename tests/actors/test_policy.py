@@ -1,7 +1,5 @@
 """The policy on an actor says what it sampled, and how likely that was."""
 
-import dataclasses
-
 import jax
 import numpy as np
 import pytest
@@ -9,35 +7,9 @@ import pytest
 from actors.policy import EXPERT_VERSION, Policy
 from common.errors import ConfigError
 from common.models import autoui
-from common.models.autoui import AutoUIConfig
-from common.models.text import Tokenizer, grammar_corpus
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (64, 36, 3), np.uint8)
 PROMPT = "Previous Actions:  Goal: Open the clock"
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
-    return Tokenizer.train(grammar_corpus(), vocab_size=600)
-
-
-@pytest.fixture(scope="module")
-def config(tokenizer) -> AutoUIConfig:
-    return dataclasses.replace(
-        AutoUIConfig(),
-        vocab_size=tokenizer.vocab_size,
-        d_model=16,
-        d_kv=8,
-        d_ff=16,
-        encoder_layers=1,
-        decoder_layers=1,
-        action_length=8,
-    )
-
-
-@pytest.fixture(scope="module")
-def params(config):
-    return autoui.init(config, jax.random.key(0))
 
 
 def policy(config, tokenizer, params, seed: int = 0) -> Policy:

@@ -1,0 +1,228 @@
+"""An actor's life with a learner that a test plays."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from actors import loop
+from actors.client import Welcome
+from actors.evaluators.state import StateJudge
+from actors.loop import Actor, ActorConfig
+from actors.session import Settings
+from common.channel import Mode, Pulse
+from common.errors import ConfigError, DeviceError
+from common.types import Ending, Episode, Version
+from tests.actors.fakes import FakeDevice
+
+TASKS = """
+tasks:
+  - id: count
+    goal: Count to 99
+    suite: general
+    checks: [{shell: count, matches: "^99$"}]
+"""
+
+
+class FakeClient:
+    """Gives a pulse for each poll from a script that a test writes."""
+
+    def __init__(self, welcome: Welcome, pulses: Iterator[Pulse], params: dict):
+        self.welcome = welcome
+        self.lost_s = 0.0
+        self.sent: list[Episode] = []
+        self.states: list[str] = []
+        self.fetched: list[Version | None] = []
+        self.on_poll: Callable[[], None] = lambda: None
+        self._pulses = pulses
+        self._params = params
+        self.pulse = next(pulses)
+
+    def connect(self, timeout_s: float) -> Welcome:
+        return self.welcome
+
+    def poll(self, timeout_s: float = 0.0) -> None:
+        self.on_poll()
+        self.pulse = next(self._pulses, pulse(Mode.STOP))
+
+    def heartbeat(self, state: str, detail: str = "") -> None:
+        self.states.append(state)
+
+    def fetch(self, known: Version | None):
+        self.fetched.append(known)
+        return self.pulse.version, self._params
+
+    def send(self, episode: Episode) -> bool:
+        self.sent.append(episode)
+        return True
+
+
+class WaitingDevice(FakeDevice):
+    def __init__(self):
+        super().__init__()
+        self.waits = 0
+
+    def wait_ready(self, timeout_s: float) -> None:
+        self.waits += 1
+
+
+def pulse(mode: Mode, step: int = -1) -> Pulse:
+    return Pulse("run", "life", Version(0, step), mode, "config")
+
+
+@pytest.fixture
+def make(tokenizer, config, params, tmp_path):
+    tasks = tmp_path / "tasks.yaml"
+    tasks.write_text(TASKS)
+
+    def build(pulses: list[Pulse], device: FakeDevice | None = None, **settings):
+        told = {
+            "model": config.to_dict(),
+            "tasks": str(tasks),
+            "horizon": {"general": 2},
+            "temperature": 1.0,
+            "screens_every": 2,
+            "expert_epsilon": 0.1,
+            **settings,
+        }
+        body = tokenizer.to_json().encode()
+        welcome = Welcome("run", "life", "config", "tcp://x:1", 2.0, told, body, 0)
+        client = FakeClient(welcome, iter(pulses), params)
+        actor = Actor(client, device or WaitingDevice(), StateJudge(), ActorConfig("a", "b"))
+        return actor, client
+
+    return build
+
+
+def test_it_explores_with_the_newest_parameters(make):
+    explore = [pulse(Mode.EXPLORE, step) for step in (3, 3, 3, 8, 8)]
+    actor, client = make([pulse(Mode.WAIT), *explore])
+    actor.run()
+    assert [set(e.trajectory.version.tolist()) for e in client.sent] == [{3}, {3}, {3}, {8}, {8}]
+    assert client.fetched == [None, Version(0, 3)]  # not again while it has the newest
+    assert [e.seq for e in client.sent] == [0, 1, 2, 3, 4]
+    assert [len(e.screens) for e in client.sent] == [2, 0, 2, 0, 2]
+    assert {e.ending for e in client.sent} == {Ending.HORIZON}
+    assert len({e.seed for e in client.sent}) == 5
+    assert client.states == ["exploring"] * 10
+
+
+def test_it_waits_while_there_is_nothing_to_do(make):
+    actor, client = make([pulse(Mode.WAIT), pulse(Mode.WAIT), pulse(Mode.EXPLORE)])
+    actor.run()
+    assert not client.sent
+    assert set(client.states) == {"waiting"}
+
+
+def test_a_phone_without_an_expert_does_not_demonstrate(make):
+    device = WaitingDevice()
+    device.simulated = False
+    actor, client = make([pulse(Mode.DEMONSTRATE)] * 4, device)
+    actor.run()
+    assert not client.sent
+    assert set(client.states) == {"waiting"}
+
+
+def test_stop_ends_it_in_the_middle_of_an_episode(make):
+    actor, client = make([pulse(Mode.EXPLORE, 1)] * 2, horizon={"general": 50})
+
+    def beat(state: str, detail: str = "") -> None:
+        client.states.append(state)
+        client.pulse = pulse(Mode.STOP if len(client.states) == 3 else Mode.EXPLORE, 1)
+
+    client.heartbeat = beat
+    actor.run()
+    assert not client.sent
+    assert len(client.states) == 3
+
+
+def test_it_makes_no_episodes_while_the_learner_is_away_and_goes_on_later(make):
+    actor, client = make([pulse(Mode.EXPLORE, 1)] * 8)
+    silence = iter([0.0, 9.0, 9.0, 9.0, 0.0])
+
+    def listen() -> None:
+        client.lost_s = next(silence, 0.0)
+
+    client.on_poll = listen
+    actor.run()
+    assert client.states[:5] == ["exploring"] * 2 + ["waiting"] * 2 + ["exploring"]
+
+
+def test_it_gives_up_on_a_learner_that_stays_away(make):
+    actor, client = make([pulse(Mode.EXPLORE, 1)] * 8)
+    client.lost_s = 121.0
+    with pytest.raises(ConfigError, match="silent for 121 s"):
+        actor.run()
+
+
+def test_new_settings_are_taken_over(make):
+    actor, client = make([pulse(Mode.EXPLORE, 1)] * 4)
+    polls = iter(range(9))
+
+    def change() -> None:
+        if next(polls) == 2:
+            settings = {**client.welcome.settings, "horizon": {"general": 1}}
+            client.welcome = client.welcome._replace_settings(settings)
+
+    client.on_poll = change
+    client.welcome = _Replaceable(client.welcome)
+    actor.run()
+    assert [len(e) for e in client.sent] == [2, 2, 1]
+
+
+class _Replaceable:
+    """A welcome that can change its settings, and its id with them."""
+
+    def __init__(self, welcome: Welcome, settings: dict | None = None):
+        self._welcome = welcome
+        self.settings = settings or welcome.settings
+        self.config_id = str(self.settings)
+
+    def __getattr__(self, name: str):
+        return getattr(self._welcome, name)
+
+    def _replace_settings(self, settings: dict) -> "_Replaceable":
+        return _Replaceable(self._welcome, settings)
+
+
+def test_a_phone_that_fails_is_waited_for_but_not_for_ever(make):
+    device = WaitingDevice()
+    device.fail_at = 1
+    actor, client = make([pulse(Mode.EXPLORE, 1)] * 99, device)
+    with pytest.raises(DeviceError, match=r"5 times.*gone"):
+        actor.run()
+    assert device.waits == loop.DEVICE_FAILURES - 1
+    assert not client.sent
+
+
+def test_a_phone_that_fails_in_an_episode_truncates_it(make):
+    device = WaitingDevice()
+    device.count = 0
+    actor, client = make([pulse(Mode.EXPLORE, 1)] * 3, device, horizon={"general": 6})
+    device.wait_ready = lambda timeout_s: setattr(device, "fail_at", None)
+    device.fail_at = 4  # reset and checks are 2 calls, and so is each step: tokens mean nothing
+    actor.run()
+    assert [e.ending for e in client.sent][:2] == [Ending.TRUNCATED, Ending.HORIZON]
+    assert client.sent[0].trajectory.mask[-1] == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"horizon": {"webshop": 3}}, "no horizon for .'general'"),
+        ({"horizon": {"general": 0}}, "at least 1"),
+        ({"horizon": 3}, "don't fit"),
+        ({"model": {"layers": 3}}, "no field layers"),
+        ({"model": None}, "don't fit"),
+        ({"tasks": "nope"}, "no tasks 'nope'"),
+        ({"temperature": -1.0}, "out of its range"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused_with_a_sentence(make, change, message):
+    actor, _ = make([pulse(Mode.WAIT)], **change)
+    with pytest.raises(ConfigError, match=message):
+        actor.run()
+
+
+def test_settings_of_a_newer_learner_are_taken_as_far_as_known(config):
+    values = {"model": config.to_dict(), "tasks": "t", "horizon": {"general": 1}, "new": 1}
+    assert Settings.from_dict(values).temperature == 1.0
