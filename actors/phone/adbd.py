@@ -125,9 +125,15 @@ class Connection:
         except ProtocolError as error:
             logger.warning("Dropped an adb connection: %s.", error)
         finally:
-            for _, task in self._streams.values():
-                task.cancel()
             self._writer.close()
+            tasks = [task for _, task in self._streams.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def close(self):
+        """Hangs up; `serve` returns soon."""
+        self._writer.close()
 
     def send(self, command: int, first: int, second: int, payload: bytes | memoryview = b""):
         checksum = sum(payload) & 0xFFFFFFFF if self._checksums else 0

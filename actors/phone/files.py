@@ -144,7 +144,9 @@ class Files:
     def glob(self, pattern: str) -> list[str]:
         """Returns the sorted absolute paths that match a pattern; see `glob_regex`."""
         regex = re.compile("/".join(map(glob_regex, self.normal(pattern).split("/"))))
-        return sorted(path for path in (*self._files, *self._dirs) if regex.fullmatch(path))
+        return sorted(
+            path for path in (*self._files, *self._dirs) if path != "/" and regex.fullmatch(path)
+        )
 
     def _below(self, path: str) -> list[str]:
         prefix = path.rstrip("/") + "/"

@@ -10,6 +10,9 @@ MAX_DEPTH = 32
 _BLANK = re.compile(r"(?:[ \t]|\\\n)*(?:#[^\n]*)?")
 _OPERATOR = re.compile(r"\d?(?:>>|>&|>\||>|<<|<&|<)|&>|&&|\|\||;;|[;&|()\n]")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9?$!#*@-]")
+_HOME = re.compile(r"~(?=[/ \t\n;&|()<>]|$)")
+_LENGTH = re.compile(r"#(?=[A-Za-z_])")
+_BACKQUOTED = re.compile(r"((?:[^`\\]|\\.)*)`", re.DOTALL)
 _MODIFIER = re.compile(r":?[-+]")
 _PLAIN = {  # runs of characters that mean themselves
     "word": re.compile(r"[^ \t\n;&|()<>\\'\"`$]+"),
@@ -82,7 +85,7 @@ class Lexer:
 
     def _word(self) -> Word:
         parts = []
-        if re.compile(r"~(?=[/ \t\n;&|()<>]|$)").match(self._source, self.position):
+        if _HOME.match(self._source, self.position):
             self.position += 1
             parts.append(Variable("HOME", quoted=True))
         return (*parts, *self._parts("word"))
@@ -151,7 +154,7 @@ class Lexer:
     def _braced(self, quoted: bool) -> Variable:
         """Reads the rest of ${...}."""
         source = self._source
-        length = re.compile(r"#(?=[A-Za-z_])").match(source, self.position)
+        length = _LENGTH.match(source, self.position)
         self.position += bool(length)
         name = _NAME.match(source, self.position)
         if not name:
@@ -186,7 +189,7 @@ class Lexer:
 
     def _backquoted(self) -> str:
         """Reads to the closing backquote; inside, a backslash escapes $, ` and itself."""
-        closing = re.compile(r"((?:[^`\\]|\\.)*)`", re.DOTALL).match(self._source, self.position)
+        closing = _BACKQUOTED.match(self._source, self.position)
         if not closing:
             raise ShellSyntaxError("syntax error: no closing quote")
         self.position = closing.end()

@@ -85,14 +85,14 @@ class PhoneServer:
 
     async def close(self):
         """Hangs up, and returns when nothing of it runs any more."""
-        tasks = [*self._connections]
-        if self._registration:
-            tasks.append(self._registration)
-        if self._server:
-            self._server.close()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._server is None or self._registration is None:
+            return
+        self._server.close()
+        self._registration.cancel()
+        for connection in self._connections.values():
+            connection.close()
+        await asyncio.gather(self._registration, *self._connections, return_exceptions=True)
+        await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
         find = functools.partial(services.find, self.android)

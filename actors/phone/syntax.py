@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import re
 
-from actors.phone.lexer import END, MAX_DEPTH, Lexer, Operator, ShellSyntaxError, Text, Word
+from actors.phone.lexer import (
+    END,
+    MAX_DEPTH,
+    Lexer,
+    Operator,
+    ShellSyntaxError,
+    Substitution,
+    Text,
+    Word,
+)
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=")
 _REDIRECTION = re.compile(r"\d?[<>]|&>")
@@ -84,7 +92,6 @@ Command = Simple | If | Loop | For | Group | Redirected
 Script = tuple[tuple[str, Pipeline], ...]  # (";", "&&" or "||" before it, pipeline)
 
 
-@functools.lru_cache(maxsize=256)
 def parse(source: str) -> Script:
     """Parses a command line; raises ShellSyntaxError."""
     parser = _Parser(source)
@@ -152,7 +159,7 @@ class _Parser:
         elif self._take_keyword("{"):
             command = Group(self._block("}"), subshell=False)
         elif self._take("("):
-            command = Group(self.script(), subshell=True)
+            command = Group(self._body(), subshell=True)
             self._expect(")")
         else:
             return self._simple()
@@ -185,7 +192,7 @@ class _Parser:
     def _redirect(self) -> Redirect:
         operator = self._shown()
         self._advance()
-        digit = operator[0] if operator[0].isdigit() else ""
+        digit = operator[0] if operator[0].isdecimal() else ""
         operator = operator.removeprefix(digit).replace(">|", ">")
         if operator == "<<":
             raise ShellSyntaxError("syntax error: here documents are not supported")
@@ -193,10 +200,10 @@ class _Parser:
         return Redirect(operator, descriptor, self._word())
 
     def _if(self) -> If:
-        branches = [(self._block("then"), self.script())]
+        branches = [(self._block("then"), self._body())]
         while self._take_keyword("elif"):
-            branches.append((self._block("then"), self.script()))
-        otherwise = self.script() if self._take_keyword("else") else None
+            branches.append((self._block("then"), self._body()))
+        otherwise = self._body() if self._take_keyword("else") else None
         self._expect_keyword("fi")
         return If(tuple(branches), otherwise)
 
@@ -213,11 +220,16 @@ class _Parser:
         self._expect_keyword("do")
         return For(name, tuple(words), self._block("done"))
 
-    def _block(self, closing: str) -> Script:
-        """Parses a script that is not empty, and the keyword that ends it."""
+    def _body(self) -> Script:
+        """Parses a script that is not empty."""
         script = self.script()
         if not script:
             raise self.unexpected()
+        return script
+
+    def _block(self, closing: str) -> Script:
+        """Parses a script that is not empty, and the keyword that ends it."""
+        script = self._body()
         self._expect_keyword(closing)
         return script
 
@@ -240,6 +252,9 @@ class _Parser:
         if isinstance(self.ahead, Operator):
             raise self.unexpected()
         word = self.ahead
+        for part in word:
+            if isinstance(part, Substitution):
+                parse(part.source)  # so that a broken line is refused before anything of it runs
         self._advance()
         return word
 

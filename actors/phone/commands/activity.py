@@ -119,7 +119,7 @@ def _broadcast(call: Call, args: list[str]) -> int | None:
     action = flags.get("-a", "")
     if action == RESET:
         seed = extras.get("seed", "0")
-        if not seed.isdigit():
+        if not seed.isdecimal():
             return call.error(f"Error: {RESET} needs --ei seed N, a number from 0", 255)
         call.android.reset(int(seed))
     suffix = " (has extras)" if extras else ""

@@ -56,7 +56,7 @@ async def read(call: Call) -> int:
 
 def exit_(call: Call) -> int:
     status = call.args[0] if call.args else str(call.shell.status)
-    if not status.isdigit():
+    if not status.isdecimal():
         return call.error(f"/system/bin/sh: exit: {status}: bad number")
     raise ShellExit(int(status[-9:]) & 255)
 

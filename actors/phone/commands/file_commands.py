@@ -122,7 +122,7 @@ def find(call: Call):
                 continue
             if name and not name.fullmatch(posixpath.basename(path)):
                 continue
-            if depth.isdigit() and path[len(base) :].count("/") > int(depth):
+            if depth.isdecimal() and path[len(base) :].count("/") > int(depth):
                 continue
             call.print(root.rstrip("/") + path[len(base) :] if path != base else root)
 

@@ -154,7 +154,7 @@ async def _keycombination(call: Call, args: list[str]) -> int | None:
 
 def _key(word: str) -> str | None:
     """Returns the name of a key, or the character that it types; None for no key at all."""
-    if word.isdigit() and len(word) < 6:
+    if word.isdecimal() and len(word) < 6:
         code = int(word)
         return (
             _CHARACTERS.get(code) or _KEYS.get(code) or (f"KEY_{code}" if 0 < code < 320 else None)

@@ -85,7 +85,7 @@ async def _install(call: Call, args: list[str]) -> int | None:
     There is no code to run: the file's name (or, from standard input, its text) names the package.
     """
     flags, words = options(args, with_value="-S -i --user --abi")
-    if flags.get("-S", "").isdigit():
+    if flags.get("-S", "").isdecimal():
         data = await call.streams.stdin.read(int(flags["-S"]))
         package = data[:256].decode(errors="replace").strip()
     elif words:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import calendar
+import datetime
 import inspect
+import re
 import time
 
 from actors.phone.commands import activity, package, screen, settings
 from actors.phone.process import Call, options
+
+_DATE = re.compile(r"(\d\d)(\d\d)(\d\d)(\d\d)(?:(\d\d)?(\d\d))?(?:\.(\d\d))?")
 
 
 async def cmd(call: Call) -> int | None:
@@ -101,17 +104,21 @@ def _strftime(template: str, moment: int) -> str:
 
 def _moment(text: str, year: int) -> int | None:
     """Reads MMDDhhmm[[CC]YY][.ss] or @seconds; None if it is no date."""
-    if text.startswith("@") and text[1:].isdigit() and len(text) < 12:
+    if text.startswith("@") and text[1:].isdecimal() and len(text) < 12:
         return int(text[1:])
-    digits, _, seconds = text.partition(".")
-    digits = digits if len(digits) > 8 else f"{digits}{year}"
-    for layout in ("%m%d%H%M%Y.%S", "%m%d%H%M%y.%S"):
-        try:
-            parsed = time.strptime(f"{digits}.{seconds or '00'}", layout)
-        except ValueError:
-            continue
-        return calendar.timegm(parsed)
-    return None
+    match = _DATE.fullmatch(text)
+    if not match:
+        return None
+    month, day, hour, minute, century, short, second = (
+        int(g) if g else None for g in match.groups()
+    )
+    if short is not None:
+        year = (20 if century is None else century) * 100 + short
+    try:
+        moment = datetime.datetime(year, month, day, hour, minute, second or 0, tzinfo=datetime.UTC)
+    except ValueError:
+        return None
+    return int(moment.timestamp())
 
 
 def logcat(call: Call):

@@ -92,7 +92,7 @@ async def grep(call: Call) -> int:
     ]
     if "o" in letters:
         found = [(number, part[0]) for number, line in found for part in regex.finditer(line)]
-    if "-m" in flags and flags["-m"].isdigit():
+    if "-m" in flags and flags["-m"].isdecimal():
         found = found[: int(flags["-m"])]
     if "c" in letters:
         call.print(str(len(found)))
@@ -129,9 +129,9 @@ async def tail(call: Call):
 
 def _count(flags: dict[str, str], name: str) -> int:
     """Returns the value of -n, which may also be written as -5; 10 if there is none."""
-    short = next((flag[1:] for flag in flags if flag[1:].isdigit()), "10")
+    short = next((flag[1:] for flag in flags if flag[1:].isdecimal()), "10")
     value = flags.get(name, short).lstrip("+-")
-    return int(value) if value.isdigit() else 10
+    return int(value) if value.isdecimal() else 10
 
 
 async def wc(call: Call):
