@@ -109,13 +109,14 @@ def _moment(text: str, year: int) -> int | None:
     match = _DATE.fullmatch(text)
     if not match:
         return None
-    month, day, hour, minute, century, short, second = (
-        int(g) if g else None for g in match.groups()
-    )
-    if short is not None:
-        year = (20 if century is None else century) * 100 + short
+    month, day, hour, minute = map(int, match.groups()[:4])
+    century, short, second = match.groups(default="")[4:]
+    if short:
+        year = int((century or "20") + short)
     try:
-        moment = datetime.datetime(year, month, day, hour, minute, second or 0, tzinfo=datetime.UTC)
+        moment = datetime.datetime(
+            year, month, day, hour, minute, int(second or 0), tzinfo=datetime.UTC
+        )
     except ValueError:
         return None
     return int(moment.timestamp())

@@ -249,7 +249,7 @@ def test_packages(android, out, run):
 def test_install_from_a_file_and_from_standard_input(android, out, run):
     android.files.write("/data/local/tmp/org.example.apk", b"whatever")
     assert out("pm install -r -t /data/local/tmp/org.example.apk") == "Success\n"
-    assert run("cmd package install -r -S 8", stdin=b"org.otherREST")[0] == b"Success\n"
+    assert run("cmd package install -r -S 9", stdin=b"org.otherREST")[0] == b"Success\n"
     assert out("pm list packages -3") == "package:org.example\npackage:org.other\n"
     assert run("cmd package install -S 4", stdin=b"PK\3\4")[0].startswith(b"Failure")
     assert out("pm uninstall org.example") == "Success\n"
@@ -391,22 +391,7 @@ def test_the_clock_stands_until_it_is_set(out, run):
 
 def test_every_command_stands_any_words(android):
     """Nothing but a status comes back, whatever the words; `sleep` and loops are for others."""
-    words = [
-        "",
-        "-p",
-        "-n",
-        "-S",
-        "list",
-        "get",
-        "--uri",
-        "a/b",
-        "/sdcard",
-        "/none/x",
-        "0",
-        "é",
-        "%d",
-        "[",
-    ]
+    words = "-p -n -S -c list get --uri a/b /sdcard /no/x 0 \u00b2 %d [ é".split(" ") + [""]
 
     async def run_all():
         for name in sorted(COMMANDS.keys() - {"sleep", "exit"}):
