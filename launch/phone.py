@@ -16,7 +16,6 @@ import signal
 import socket
 import subprocess
 
-import adbutils
 import tyro
 
 from actors.phone.android import Android
@@ -60,8 +59,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _adb_port(args: Args) -> int:
-    text = args.adb_port or os.environ.get("ANDROID_ADB_SERVER_PORT", "5037")
-    if not (str(text).isdigit() and 0 < int(text) < 65536):
+    port = args.adb_port
+    text = os.environ.get("ANDROID_ADB_SERVER_PORT", "5037") if port is None else str(port)
+    if not (text.isdecimal() and 0 < int(text) < 65536):
         raise ConfigError(f"{text!r} is no port of an adb server.")
     return int(text)
 
@@ -101,10 +101,10 @@ def _android(args: Args, index: int, port: int) -> Android:
 
 def _start_adb_server(port: int):
     """Starts an adb server unless one listens; it goes on when we end, as adb's always does."""
-    with socket.socket() as probe:
-        probe.settimeout(2.0)
-        if probe.connect_ex((HOST, port)) == 0:
-            return
+    if _listens(port):
+        return
+    import adbutils  # not above: it fails by itself if $ANDROID_ADB_SERVER_PORT is no number
+
     command = [adbutils.adb_path(), "-P", str(port), "start-server"]
     environment = {**os.environ, "ADB_MDNS": "0"}
     try:
@@ -112,9 +112,17 @@ def _start_adb_server(port: int):
             command, env=environment, timeout=_START_TIMEOUT_S, check=True, capture_output=True
         )
     except (OSError, subprocess.SubprocessError) as error:
+        if _listens(port):
+            return  # someone else was faster
         raise ConfigError(
-            f"No adb server listens at port {port}, and none could be started: {error}"
+            f"No adb server listens at port {port}, and none could be started: {error}."
         ) from error
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(2.0)
+        return probe.connect_ex((HOST, port)) == 0
 
 
 async def _announce(servers: list[PhoneServer], adb_port: int, stop: asyncio.Event):

@@ -43,6 +43,7 @@ async def _edited_line(streams: Streams) -> bytes | None:
         code = key[0]
         if code in _ENTER:
             streams.out.write(b"\r\n")
+            await streams.flush()
             return bytes(line)
         if code == _END_OF_FILE and not line:
             return None

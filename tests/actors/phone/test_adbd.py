@@ -49,6 +49,15 @@ def test_lines_are_run_one_by_one_in_one_shell(adb_server, phone_server):
     assert (done.stdout, done.returncode) == (b"5\n", 4)
 
 
+def test_a_terminal_sees_its_keys_and_a_prompt(adb_server, phone_server):
+    keys = b"echo hx\x7fi\rnope\x03exit 3\r"
+    done = adb_server.adb(phone_server.serial, "shell", "-tt", stdin=keys)
+    prompt = b"simphone:/ # "
+    shown = [b"echo hx\b \bi", b"hi", b"nope^C", b"exit 3", b""]
+    assert done.stdout.replace(prompt, b"").split(b"\r\n") == shown
+    assert (done.stdout.count(prompt), done.returncode) == (3, 3)
+
+
 def test_push_pull_and_list(adb_server, phone_server, tmp_path):
     source, back = tmp_path / "a.bin", tmp_path / "b.bin"
     source.write_bytes(bytes(range(256)) * 10_000)  # many messages of 64 KiB
@@ -364,3 +373,13 @@ def test_bad_ports_are_one_sentence_and_exit_code_2(adb_server, phone_server):
         assert (process.returncode, out) == (2, "")
         assert err.startswith(sentence)
         assert len(err.splitlines()) == 1
+
+
+def test_a_server_port_that_is_none_is_one_sentence(adb_server):
+    done = subprocess.run(
+        [sys.executable, str(REPOSITORY / "launch" / "phone.py")],
+        env=adb_server.environment | {"ANDROID_ADB_SERVER_PORT": "x"},
+        capture_output=True,
+        timeout=10,
+    )
+    assert (done.returncode, done.stderr) == (2, b"phone: 'x' is no port of an adb server.\n")

@@ -391,7 +391,8 @@ def test_the_clock_stands_until_it_is_set(out, run):
 
 def test_every_command_stands_any_words(android):
     """Nothing but a status comes back, whatever the words; `sleep` and loops are for others."""
-    words = "-p -n -S -c list get --uri a/b /sdcard /no/x 0 \u00b2 %d [ é".split(" ") + [""]
+    options, others = ["-p", "-n", "-S", "-c", "--uri"], ["list", "get", "a/b", "/sdcard", "/no/x"]
+    words = [*options, *others, "0", "²", "%d", "[", "é", ""]
 
     async def run_all():
         for name in sorted(COMMANDS.keys() - {"sleep", "exit"}):
