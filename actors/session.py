@@ -13,6 +13,7 @@ from actors.environment import PhoneEnvironment
 from actors.evaluators.verdict import Judge
 from actors.policy import Policy
 from actors.rollout import PolicyAgent
+from common.codec import MAX_STEPS
 from common.errors import ConfigError
 from common.models.autoui import AutoUIConfig
 from common.models.text import Tokenizer
@@ -43,8 +44,8 @@ class Settings:
     expert_epsilon: float = 0.1
 
     def __post_init__(self) -> None:
-        if not all(steps >= 1 for steps in self.horizon.values()):
-            raise ConfigError(f"A horizon must be at least 1: {self.horizon}.")
+        if not all(1 <= steps <= MAX_STEPS for steps in self.horizon.values()):
+            raise ConfigError(f"A horizon must be in 1..{MAX_STEPS}: {self.horizon}.")
         if self.temperature < 0 or self.screens_every < 0 or not 0 <= self.expert_epsilon < 1:
             raise ConfigError(f"A value is out of its range: {self}.")
 

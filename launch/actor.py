@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Literal
 
 import tyro
 
-from common.errors import ConfigError, DeviceError
+from common.errors import ConfigError, DistRLError
 from launch import one_thread
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"actor: {error}", file=sys.stderr)
         return 2
-    except DeviceError as error:
+    except DistRLError as error:  # a phone or a learner that is gone for good
         print(f"actor: {error}", file=sys.stderr)
         return 1
     return 0

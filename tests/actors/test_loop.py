@@ -209,7 +209,7 @@ def test_a_phone_that_fails_in_an_episode_truncates_it(make):
     ("change", "message"),
     [
         ({"horizon": {"webshop": 3}}, "no horizon for .'general'"),
-        ({"horizon": {"general": 0}}, "at least 1"),
+        ({"horizon": {"general": 0}}, "must be in 1..256"),
         ({"horizon": 3}, "don't fit"),
         ({"model": {"layers": 3}}, "no field layers"),
         ({"model": None}, "don't fit"),

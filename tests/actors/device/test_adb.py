@@ -162,6 +162,14 @@ def test_an_unknown_serial_is_answered_with_what_is_there():
             connect("10.0.0.1:5555", port)
 
 
+def test_a_machine_without_adb_is_told_so(monkeypatch):
+    monkeypatch.setenv("ADBUTILS_ADB_PATH", "/nowhere/adb")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    with pytest.raises(ConfigError, match=rf"No adb server at .*:{port}.*/nowhere/adb"):
+        connect("fake-1", port)
+
+
 def test_a_device_that_never_gets_ready_says_what_is_missing():
     with (
         fake_adb(printing(b"0\n")) as port,
