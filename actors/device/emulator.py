@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import random
 import socket
 import subprocess
 import sys
@@ -13,12 +14,14 @@ from collections.abc import Iterator
 
 from actors.device.adb import AdbDevice, connect
 from actors.device.server import DEFAULT_PORT
-from common.errors import ConfigError, DeviceError
+from common.errors import DeviceError
 
 SIMULATED = "phone"  # the value of --emulator that stands for a simulated phone of one's own
 _LAUNCH = pathlib.Path(__file__).resolve().parents[2] / "launch"
-_PROBED_PORTS = range(5554, 5587)  # every adb server looks for emulators here by itself
-_PORT_TRIES = 64
+# Odd, as an emulator's; above those that every adb server probes, and below those that Linux gives
+# to outgoing connections, which would take them before the phone does.
+_PORTS = range(20_001, 32_768, 2)
+_TRIES = 8
 _GRACE_S = 1.0
 
 
@@ -50,31 +53,36 @@ class SimulatedPhone:
     """
 
     def __init__(self, adb_port: int = DEFAULT_PORT, start_timeout_s: float = 30.0):
-        port = _free_odd_port()
-        self.device = AdbDevice(f"emulator-{port - 1}", port=adb_port)
-        self.device.server.ensure()
-        phone = [sys.executable, str(_LAUNCH / "phone.py")]
-        phone += ["--port", str(port), "--adb-port", str(adb_port)]
-        guard = [sys.executable, "-I", "-S", str(_LAUNCH / "guard.py"), str(os.getpid())]
-        self._process = subprocess.Popen(
-            guard + phone, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-        )
-        self.pid = self._process.pid
-        try:
-            self._wait(start_timeout_s)
-        except BaseException:
-            self.close()
-            raise
+        """Starts it; a port that another process takes in the meantime costs another try.
 
-    def _wait(self, timeout_s: float) -> None:
-        deadline = time.monotonic() + timeout_s
-        while self.device.server.devices().get(self.device.serial) != "device":
-            code = self._process.poll()
-            if code is not None:
-                raise DeviceError(f"The simulated phone ended at once, with exit code {code}.")
+        Raises:
+          DeviceError: It does not come up.
+          ConfigError: There is no adb server and none can be started.
+        """
+        deadline = time.monotonic() + start_timeout_s
+        for _ in range(_TRIES):
+            port = _free_port()
+            self.device = AdbDevice(f"emulator-{port - 1}", port=adb_port)
+            self.device.server.ensure()
+            self._process = _spawn(port, adb_port)
+            self.pid = self._process.pid
+            try:
+                if self._comes_up(deadline):
+                    return
+            except BaseException:
+                self.close()
+                raise
+        raise DeviceError(f"Simulated phones end at once, with exit code {self._process.poll()}.")
+
+    def _comes_up(self, deadline: float) -> bool:
+        """Waits until the adb server lists it; False if its process ended."""
+        while self._process.poll() is None:
+            if self.device.server.devices().get(self.device.serial) == "device":
+                return True
             if time.monotonic() > deadline:
-                raise DeviceError(f"{self.device.serial} did not come up in {timeout_s:g} s.")
+                raise DeviceError(f"{self.device.serial} does not come up.")
             time.sleep(0.05)
+        return False
 
     def close(self) -> None:
         """Ends the process, gently for a second and then not."""
@@ -92,12 +100,18 @@ class SimulatedPhone:
         self.close()
 
 
-def _free_odd_port() -> int:
-    """Returns a port that the system just had free; odd, as the adb server wants it."""
-    for _ in range(_PORT_TRIES):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        if port % 2 and port not in _PROBED_PORTS:
+def _spawn(port: int, adb_port: int) -> subprocess.Popen[bytes]:
+    """Starts a phone whose process dies with this one."""
+    phone = [sys.executable, str(_LAUNCH / "phone.py")]
+    phone += ["--port", str(port), "--adb-port", str(adb_port)]
+    guard = [sys.executable, "-I", "-S", str(_LAUNCH / "guard.py"), str(os.getpid())]
+    return subprocess.Popen(guard + phone, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+
+def _free_port() -> int:
+    """Returns a port for a phone that nobody has at the moment."""
+    for port in random.SystemRandom().sample(_PORTS, _TRIES):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
             return port
-    raise ConfigError("The system gives no free odd port for a simulated phone.")
+    raise DeviceError(f"No port for a simulated phone is free; {_TRIES} were tried.")

@@ -1,9 +1,13 @@
 """The actor's parts on a simulated phone behind a real adb server."""
 
+import contextlib
+import socket
+
 import numpy as np
 import pytest
 
 from actors.demonstrator import Demonstrator
+from actors.device import emulator
 from actors.device.adb import AdbDevice, connect
 from actors.device.emulator import SimulatedPhone, opened
 from actors.environment import PhoneEnvironment
@@ -115,8 +119,19 @@ def test_a_phone_of_one_s_own_ends_with_its_owner(adb_server):
     wait_for(lambda: serial not in adb_server.serials(), f"{serial} to go")
 
 
+def test_a_port_that_is_taken_costs_another_try(adb_server, monkeypatch):
+    free = emulator._free_port()
+    with contextlib.ExitStack() as stack:
+        taken = emulator._free_port()
+        stack.enter_context(socket.create_server(("127.0.0.1", taken)))
+        offered = iter([taken, free])
+        monkeypatch.setattr(emulator, "_free_port", lambda: next(offered))
+        phone = stack.enter_context(SimulatedPhone(adb_server.port))
+        assert phone.device.serial == f"emulator-{free - 1}"
+
+
 def test_a_phone_whose_start_fails_says_so(adb_server, monkeypatch, tmp_path):
     (tmp_path / "guard.py").write_text("raise SystemExit(3)")
-    monkeypatch.setattr("actors.device.emulator._LAUNCH", tmp_path)
+    monkeypatch.setattr(emulator, "_LAUNCH", tmp_path)
     with pytest.raises(DeviceError, match="exit code 3"):
         SimulatedPhone(adb_server.port)

@@ -68,7 +68,7 @@ def test_its_own_phone_ends_with_it(adb_server, silence, number):
     before = adb_server.serials()
     process = started("--emulator=phone", f"--adb-port={adb_server.port}", f"--learner={silence}")
     try:
-        wait_for(lambda: adb_server.serials() - before, "its phone", 30)
+        wait_for(lambda: adb_server.serials() - before or process.poll(), "its phone", 30)
         (serial,) = adb_server.serials() - before
         time.sleep(0.3)  # it may be anywhere now: importing, connecting, waiting
         start = time.monotonic()
