@@ -11,6 +11,7 @@ from typing import Any, Self
 import rich.console
 import rich.live
 import rich.table
+import rich.text
 
 PLAIN_EVERY_S = 5.0
 
@@ -22,16 +23,16 @@ class View:
     Attributes:
       phase: What the run is doing, in words.
       elapsed_s: Since it started.
-      left_s: An estimate; None if there is none yet.
+      left_s: At most, before the evaluation; None if that is not known.
       learner: The learner's own status; empty as long as it does not answer.
-      processes: State of each process, by name.
+      processes: State and details of each process, by name.
     """
 
     phase: str
     elapsed_s: float
     left_s: float | None
     learner: Mapping[str, Any]
-    processes: Mapping[str, str]
+    processes: Mapping[str, tuple[str, str]]
 
 
 class Display:
@@ -74,14 +75,16 @@ def table(view: View) -> rich.table.Table:
     grid.add_column()
     for name, value in facts(view):
         grid.add_row(name, value)
-    for name, state in view.processes.items():
-        grid.add_row(name, state, style="dim")
+    for name, words in view.processes.items():
+        grid.add_row(
+            name, rich.text.Text(" ".join(words), "dim", overflow="ellipsis", no_wrap=True)
+        )
     return grid
 
 
 def line(view: View) -> str:
-    """Returns a view as one line."""
-    processes = ", ".join(f"{name} {state}" for name, state in view.processes.items())
+    """Returns a view as one line; details are left out."""
+    processes = ", ".join(f"{name} {state}" for name, (state, _) in view.processes.items())
     return " | ".join([*(f"{name} {value}" for name, value in facts(view)), processes])
 
 
@@ -99,8 +102,9 @@ def facts(view: View) -> list[tuple[str, str]]:
             ("success", f"{status['success']:.2f} of the last {status['measured']}"),
             ("version", f"{status['version']}, actors {status['lag_versions']:.1f} behind"),
         ]
-    left = "not known yet" if view.left_s is None else clock(view.left_s)
-    return [*pairs, ("left", left)]
+    if view.left_s is not None:
+        pairs.append(("left", f"at most {clock(view.left_s)}"))
+    return pairs
 
 
 def clock(seconds: float) -> str:

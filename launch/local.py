@@ -34,30 +34,34 @@ INTERRUPTED = 130  # the exit code that shells report after Ctrl-C
 
 def main(argv: Sequence[str] | None = None) -> int:
     config = tyro.cli(LocalConfig, args=argv)
-    console = rich.console.Console()
-    terminal = rich.logging.RichHandler(console=console, show_path=False)
-    handler = terminal if console.is_terminal else logging.StreamHandler()
-    logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[handler])
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
     now = datetime.datetime.now()
     workdir = (config.workdir or pathlib.Path(f"runs/local-{now:%Y%m%d-%H%M%S}")).resolve()
     try:
         config.check()
         _open(workdir, config.seed)
-        print(f"Run folder: {workdir}", flush=True)
-        with LocalSystem(config, workdir, display := Display(console)) as system, display:
-            result = system.run()
+        _run(config, workdir)
     except errors.DistRLError as error:
         print(f"local: {error}", file=sys.stderr)
         return 2 if isinstance(error, errors.ConfigError) else 1
     except KeyboardInterrupt:
         print(f"Everything is stopped; go on with --workdir {workdir}", file=sys.stderr)
         return INTERRUPTED
+    return 0
+
+
+def _run(config: LocalConfig, workdir: pathlib.Path) -> None:
+    console = rich.console.Console()
+    terminal = rich.logging.RichHandler(console=console, show_path=False)
+    handler = terminal if console.is_terminal else logging.StreamHandler()
+    logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[handler])
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    print(f"Run folder: {workdir}", flush=True)
+    with LocalSystem(config, workdir, display := Display(console)) as system, display:
+        result = system.run()
     summary.write(result, workdir)
     _print(console, result)
     print(f"Written to {workdir / 'summary.json'}")
-    return 0
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:

@@ -16,7 +16,7 @@ import adbutils
 
 from actors.device.server import AdbServer, Channel
 from common import channel, errors
-from launch import ports, processes, summary
+from launch import ports, summary
 from launch.display import Display, View
 from launch.processes import Program, State, Supervisor
 
@@ -28,7 +28,6 @@ LEARNER_GRACE_S = 300.0  # past its minutes: its start and its last checkpoint
 EVALUATION_TIMEOUT_S = 1200.0
 POLL_S = 1.0
 UNBUFFERED = {"PYTHONUNBUFFERED": "1"}  # a log shows what happens when it happens
-ON_CPU = UNBUFFERED | {"JAX_PLATFORMS": "cpu"}  # the accelerator, if any, is the learner's
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,7 +146,7 @@ class LocalSystem:
             options = {"emulator": self._serials[i], "learner": learner, "name": name}
             options |= {"seed": config.seed * 1000 + i, "adb-port": self._adb.port}
             options |= {"connect-timeout-s": CONNECT_TIMEOUT_S}
-            self._start("actor", name, options, ON_CPU, ACTOR_RESTARTS)
+            self._start("actor", name, options, UNBUFFERED, ACTOR_RESTARTS)
         limit_s = config.minutes * 60 + LEARNER_GRACE_S
         self._wait(lambda: self._finished("learner"), limit_s, "Training")
         self._supervisor.stop(names)
@@ -169,7 +168,7 @@ class LocalSystem:
                 "adb-port": self._adb.port,
                 "seed": self._config.seed,
             }
-            self._start("evaluate", f"evaluate-{name}", options, ON_CPU, restarts=1)
+            self._start("evaluate", f"evaluate-{name}", options, UNBUFFERED, restarts=1)
         self._wait(
             lambda: all(self._finished(f"evaluate-{name}") for name in outputs),
             EVALUATION_TIMEOUT_S,
@@ -212,23 +211,25 @@ class LocalSystem:
     def _view(self) -> View:
         learner = self._status.get("learner", {})
         elapsed_s = time.monotonic() - self._began
-        phase = self._phase if self._phase == "evaluation" else learner.get("phase", self._phase)
-        left_s = None
-        if phase == "reinforce" and learner["episodes_per_s"] > 0:
+        if self._phase == "evaluation":
+            phase, left_s = self._phase, None
+        else:
+            phase, left_s = learner.get("phase", self._phase), self._config.minutes * 60 - elapsed_s
+        if left_s is not None and learner.get("episodes_per_s") and phase == "reinforce":
             missing = learner["target_episodes"] - learner["episodes"]
-            left_s = min(missing / learner["episodes_per_s"], self._config.minutes * 60 - elapsed_s)
-        states = {name: self._state(name) for name in self._supervisor.states()}
-        return View(phase, elapsed_s, left_s, learner, states)
+            left_s = min(left_s, missing / learner["episodes_per_s"])
+        return View(phase, elapsed_s, left_s, learner, self._processes())
 
-    def _state(self, name: str) -> str:
-        """Returns what a process does: in its own words where it has some."""
-        state = self._supervisor.state(name)
-        if state is not State.RUNNING:
-            return state
-        if name.startswith("evaluate"):
-            return processes.tail(self._supervisor.log_path(name), 1)[-100:] or state
-        actor = self._status.get("actors", {}).get(name)
-        return f"{actor['state']} {actor['detail']}".strip() if actor else state
+    def _processes(self) -> dict[str, tuple[str, str]]:
+        """Returns state and details of each process: its own words where the learner has them."""
+        shown: dict[str, tuple[str, str]] = {}
+        actors = self._status.get("actors", {})
+        for name, state in self._supervisor.states().items():
+            if name in actors and state is State.RUNNING:
+                shown[name] = (actors[name]["state"], actors[name]["detail"])
+            else:
+                shown[name] = (state, "")
+        return shown
 
     def _finished(self, name: str) -> bool:
         return self._supervisor.state(name) is State.FINISHED
