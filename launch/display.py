@@ -99,12 +99,19 @@ def facts(view: View) -> list[tuple[str, str]]:
             ("demonstrations", f"{demonstrations} of {status['target_demonstrations']}"),
             ("episodes", f"{episodes} of {status['target_episodes']}"),
             ("episodes/s", f"{status['episodes_per_s']:.1f}"),
-            ("success", f"{status['success']:.2f} of the last {status['measured']}"),
+            ("success", success(status)),
             ("version", f"{status['version']}, actors {status['lag_versions']:.1f} behind"),
         ]
     if view.left_s is not None:
         pairs.append(("left", f"at most {clock(view.left_s)}"))
     return pairs
+
+
+def success(status: Mapping[str, Any]) -> str:
+    """Returns how many of the newest episodes succeeded, in words."""
+    if not status["measured"]:
+        return "not measured yet"
+    return f"{status['success']:.2f} of the last {status['measured']}"
 
 
 def clock(seconds: float) -> str:
