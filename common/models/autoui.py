@@ -6,7 +6,7 @@ Zhang and Zhang, "You Only Look at Screens" (2023), with the T5 v1.1 of DigiRL.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, cast
 
 import flax.linen as nn
 import jax
@@ -15,6 +15,7 @@ from jax import lax
 
 from common.errors import ConfigError
 from common.models import t5
+from common.types import PAD_ID
 
 Params = dict[str, Any]
 
@@ -96,8 +97,8 @@ class ImageTokens(nn.Module):
         if c.image_grid is None:
             return project(features)
         rows, columns = c.image_grid
-        row = t5.parameter(self, "row", 1.0, ("row", "embed"), (rows, c.d_model))
-        column = t5.parameter(self, "column", 1.0, ("column", "embed"), (columns, c.d_model))
+        row = t5.parameter(self, "row", ("row", "embed"), (rows, c.d_model), 1.0)
+        column = t5.parameter(self, "column", ("column", "embed"), (columns, c.d_model), 1.0)
         x = project(features.astype(c.dtype) / 127.5 - 1).astype(jnp.float32)
         # A flat patch must not be blown up to the size of a busy one, hence the .05.
         x = x * lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + 0.05)
@@ -123,7 +124,7 @@ class Fusion(nn.Module):
         def dense(name: str) -> t5.Dense:
             return t5.Dense(c.d_model, axes, c.dtype, use_bias=True, name=name)
 
-        to_keys = t5.parameter(self, "k", c.d_model**-0.5, axes, (c.d_model, c.d_model))
+        to_keys = t5.parameter(self, "k", axes, (c.d_model, c.d_model), c.d_model**-0.5)
         query = dense("q")(text).reshape(-1, c.d_model) @ to_keys.T.astype(c.dtype)
         scores = jnp.einsum(
             "bqd,bkd->bqk", query.reshape(text.shape), image, preferred_element_type=jnp.float32
@@ -189,7 +190,8 @@ def logits(
     action_ids: jax.Array,
 ) -> jax.Array:
     """Returns the logits of each action token given those before it, float32 [B, A, V]."""
-    return AutoUI(config).apply({"params": params}, prompt_ids, features, action_ids)
+    apply = AutoUI(config).apply
+    return cast(jax.Array, apply({"params": params}, prompt_ids, features, action_ids))
 
 
 def token_stats(
@@ -215,8 +217,45 @@ def token_stats(
       float32 [B, A], 0 on padding.
     """
     scaled = logits(params, config, prompt_ids, features, action_ids) / temperature
-    log_probs = jax.nn.log_softmax(scaled, axis=-1)
-    taken = jnp.take_along_axis(log_probs, action_ids[..., None], axis=-1)[..., 0]
-    entropy = -jnp.sum(jnp.exp(log_probs) * log_probs, axis=-1)
-    emitted = action_ids != 0
-    return jnp.where(emitted, taken, 0.0), jnp.where(emitted, entropy, 0.0)
+    log_probs, entropy = _log_prob_and_entropy(
+        scaled.reshape(-1, config.vocab_size), action_ids.reshape(-1)
+    )
+    emitted = action_ids != PAD_ID
+    return (
+        jnp.where(emitted, log_probs.reshape(action_ids.shape), 0.0),
+        jnp.where(emitted, entropy.reshape(action_ids.shape), 0.0),
+    )
+
+
+@jax.custom_vjp
+def _log_prob_and_entropy(logits: jax.Array, ids: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Returns log softmax(logits)[id] and the softmax's entropy, [N] each, for logits [N, V].
+
+    Its gradient is written out because [N, V] is the largest array of a small model, and autodiff
+    passes over it twice as often (77 -> 43 ms at N = 4608, V = 1024 with the products around it).
+    """
+    return _log_prob_and_entropy_forward(logits, ids)[0]
+
+
+def _log_prob_and_entropy_forward(logits, ids):
+    largest = jnp.max(logits, axis=-1, keepdims=True)
+    exponentials = jnp.exp(logits - largest)
+    total = jnp.sum(exponentials, axis=-1, keepdims=True)
+    log_total = largest + jnp.log(total)
+    mean = jnp.sum(exponentials * logits, axis=-1, keepdims=True) / total
+    entropy = log_total - mean
+    taken = jnp.take_along_axis(logits, ids[:, None], axis=-1)
+    return ((taken - log_total)[:, 0], entropy[:, 0]), (logits, ids, log_total, entropy)
+
+
+def _log_prob_and_entropy_backward(saved, gradients):
+    """d log p_i / dx_j = [i = j] - p_j, and dH / dx_j = -p_j (log p_j + H)."""
+    logits, ids, log_total, entropy = saved
+    by_log_prob, by_entropy = (gradient[:, None] for gradient in gradients)
+    log_probs = logits - log_total
+    spread = jnp.exp(log_probs) * (by_log_prob + by_entropy * (log_probs + entropy))
+    taken = jnp.arange(logits.shape[-1]) == ids[:, None]
+    return jnp.where(taken, by_log_prob, 0.0) - spread, None
+
+
+_log_prob_and_entropy.defvjp(_log_prob_and_entropy_forward, _log_prob_and_entropy_backward)

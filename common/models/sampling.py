@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -44,14 +44,12 @@ def sampler(config: AutoUIConfig) -> Sampler:
 
     @jax.jit
     def sample(params, prompt_ids, features, key, temperature):
-        variables = {"params": params}
-        fixed = model.apply(
-            variables, prompt_ids, features, config.action_length, method=AutoUI.begin
-        )
+        apply: Callable[..., Any] = functools.partial(model.apply, {"params": params})
+        fixed = apply(prompt_ids, features, config.action_length, method=AutoUI.begin)
 
         def step(state: _State) -> _State:
-            logits, caches = model.apply(
-                variables, state.token_ids, *fixed, state.caches, state.position, method=AutoUI.step
+            logits, caches = apply(
+                state.token_ids, *fixed, state.caches, state.position, method=AutoUI.step
             )
             key, draw_key = jax.random.split(state.key)
             drawn, log_prob = _draw(draw_key, logits, temperature)

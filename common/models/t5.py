@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import cast
 
 import flax.linen as nn
 import jax
@@ -52,20 +53,26 @@ class Dense(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         inputs = x.shape[-1]
         std = inputs**-0.5 if self.std is None else self.std
-        kernel = parameter(self, "kernel", std, self.axes, (inputs, self.features))
+        kernel = parameter(self, "kernel", self.axes, (inputs, self.features), std)
         y = x.astype(self.dtype).reshape(-1, inputs) @ kernel.astype(self.dtype)
         if self.use_bias:
-            bias = parameter(self, "bias", 0.0, self.axes[1:], (self.features,))
+            bias = parameter(self, "bias", self.axes[1:], (self.features,))
             y = y + bias.astype(self.dtype)
         return y.reshape(*x.shape[:-1], self.features)
 
 
 def parameter(
-    module: nn.Module, name: str, std: float, axes: tuple[str, ...], shape: tuple[int, ...]
+    module: nn.Module,
+    name: str,
+    axes: tuple[str, ...],
+    shape: tuple[int, ...],
+    std: float = 0.0,
+    mean: float = 0.0,
 ) -> jax.Array:
-    """A float32 parameter of `module`, normal at the start, that knows its logical axes."""
-    initializer = nn.initializers.normal(std) if std else nn.initializers.zeros
-    return module.param(name, nn.with_logical_partitioning(initializer, axes), shape, jnp.float32)
+    """A float32 parameter of `module` that knows its logical axes, and its spread at the start."""
+    initializer = nn.initializers.normal(std) if std else nn.initializers.constant(mean)
+    boxed = nn.with_logical_partitioning(initializer, axes)
+    return cast(jax.Array, module.param(name, boxed, shape, jnp.float32))  # flax unboxes it
 
 
 class RMSNorm(nn.Module):
@@ -73,8 +80,7 @@ class RMSNorm(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        ones = nn.with_logical_partitioning(nn.initializers.ones, ("norm",))
-        scale = self.param("scale", ones, (x.shape[-1],), jnp.float32)
+        scale = parameter(self, "scale", ("norm",), (x.shape[-1],), mean=1.0)
         wide = x.astype(jnp.float32)
         square = jnp.mean(wide * wide, axis=-1, keepdims=True)
         return (wide * lax.rsqrt(square + self.config.norm_epsilon) * scale).astype(x.dtype)
@@ -176,16 +182,13 @@ class T5(nn.Module):
 
     def setup(self):
         c = self.config
-        self.embedding = parameter(
-            self, "embedding", 1.0, ("vocab", "embedding"), (c.vocab_size, c.d_model)
-        )
+        vocab, width = c.vocab_size, c.d_model
+        self.embedding = parameter(self, "embedding", ("vocab", "embedding"), (vocab, width), 1.0)
         if not c.tied:
-            self.head = parameter(
-                self, "head", c.d_model**-0.5, ("embed", "vocab"), (c.d_model, c.vocab_size)
-            )
-        relative = ("buckets", "heads"), (c.relative_buckets, c.num_heads)
-        self.encoder_relative = parameter(self, "encoder_relative", 0.1, *relative)
-        self.decoder_relative = parameter(self, "decoder_relative", 0.1, *relative)
+            self.head = parameter(self, "head", ("embed", "vocab"), (width, vocab), width**-0.5)
+        relative = ("buckets", "heads"), (c.relative_buckets, c.num_heads), 0.1
+        self.encoder_relative = parameter(self, "encoder_relative", *relative)
+        self.decoder_relative = parameter(self, "decoder_relative", *relative)
         self.encoder = [EncoderLayer(c) for _ in range(c.encoder_layers)]
         self.decoder = [DecoderLayer(c) for _ in range(c.decoder_layers)]
         self.encoder_norm = RMSNorm(c)
@@ -224,15 +227,14 @@ class T5(nn.Module):
         """
         x = self._embed(ids)
         written = []
-        for layer, kv, cache in zip(
-            self.decoder, memory, caches or [None] * len(self.decoder), strict=True
-        ):
-            x, cache = layer(x, bias, kv, memory_bias, cache, position)
+        for index, layer in enumerate(self.decoder):
+            cache = caches[index] if caches else None
+            x, cache = layer(x, bias, memory[index], memory_bias, cache, position)
             written.append(cache)
         return self._logits(self.decoder_norm(x)), written
 
     def _embed(self, ids: jax.Array) -> jax.Array:
-        return residual(take(self.embedding, ids).astype(self.config.dtype))
+        return residual(self.embedding[ids].astype(self.config.dtype))
 
     def _relative(self, table: jax.Array, length: int, bidirectional: bool) -> jax.Array:
         c = self.config
@@ -263,12 +265,12 @@ def relative_bucket(
     distance: np.ndarray, bidirectional: bool, buckets: int, max_distance: int
 ) -> np.ndarray:
     """T5's bucket of key minus query position: one each when near, logarithmic when far."""
+    offset = np.zeros_like(distance)
     if bidirectional:
         buckets //= 2
-        offset = (distance > 0) * buckets
+        offset = np.where(distance > 0, buckets, 0)
         distance = np.abs(distance)
     else:
-        offset = 0
         distance = np.maximum(-distance, 0)
     near = buckets // 2
     ratio = np.log(np.maximum(distance, 1).astype(np.float32) / near) / np.log(max_distance / near)
@@ -279,26 +281,3 @@ def relative_bucket(
 def residual(x: jax.Array) -> jax.Array:
     """Keeps the residual stream split over the batch alone; without a mesh it does nothing."""
     return nn.with_logical_constraint(x, ("batch", None, None))
-
-
-def take(table: jax.Array, ids: jax.Array) -> jax.Array:
-    """Returns rows of `table`; small tables get their gradient as a product, not as a scatter."""
-    return _take(table, ids) if table.shape[0] <= 4096 else table[ids]
-
-
-@jax.custom_vjp
-def _take(table: jax.Array, ids: jax.Array) -> jax.Array:
-    return table[ids]
-
-
-def _take_forward(table, ids):
-    return table[ids], (ids, table.shape[0])
-
-
-def _take_backward(saved, gradient):
-    ids, rows = saved
-    one_hot = jax.nn.one_hot(ids.reshape(-1), rows, dtype=gradient.dtype)
-    return one_hot.T @ gradient.reshape(-1, gradient.shape[-1]), None
-
-
-_take.defvjp(_take_forward, _take_backward)

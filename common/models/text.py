@@ -126,16 +126,24 @@ def _padded(ids: list[int], length: int) -> np.ndarray:
     return padded
 
 
+_ELSEWHERE = (
+    "TYPE",
+    "PRESS_BACK",
+    "PRESS_HOME",
+    "PRESS_ENTER",
+    "STATUS_TASK_COMPLETE",
+    "STATUS_TASK_IMPOSSIBLE",
+)
+
+
 def grammar_corpus() -> Iterator[str]:
     """Yields actions and prompts that make every fixed text and every pair of digits one token."""
     nowhere = '"touch_point": "[-1.0, -1.0]", "lift_point": "[-1.0, -1.0]"'
-    others = ("PRESS_BACK", "PRESS_HOME", "PRESS_ENTER", "TYPE")
-    others += ("STATUS_TASK_COMPLETE", "STATUS_TASK_IMPOSSIBLE")
     for y, x in itertools.product(range(100), range(0, 100, 9)):
         yield from _samples("DUAL_POINT", _points(f"0.{y:02}00, 0.{x:02}00"))
     for y, x in itertools.product(range(100), range(0, 100, 33)):
         yield from _samples("DUAL_POINT", _points(f"1.00{y:02}, 1.00{x:02}"))
-    for kind in others:
+    for kind in _ELSEWHERE:
         for _ in range(100):
             yield from _samples(kind, nowhere)
 
