@@ -32,9 +32,10 @@ bench: $(INSTALLED)
 		echo "$$script"; $(BIN)/python $$script; \
 	done
 
-lock:  ## needs uv; the result installs on every Python that setup.cfg allows
-	uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest --no-header \
-		--annotation-style line --extra dev --extra gemini setup.cfg --output-file requirements.txt
+lock:  ## needs uv; keeps what is pinned unless ARGS=--upgrade
+	uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \
+		--custom-compile-command "make lock" --annotation-style line \
+		--extra dev --extra gemini setup.cfg --output-file requirements.txt $(ARGS)
 
 $(INSTALLED): requirements.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || { \
