@@ -31,6 +31,8 @@ from learner.loop import Learner, Progress
 from learner.publish import Publisher
 from learner.update import make_updates
 
+GOAL_WEIGHT = 20  # against the grammar's corpus, so that a goal's words become one token each
+
 logger = logging.getLogger(__name__)
 
 
@@ -84,7 +86,9 @@ def learner(
         tasks = load_tasks(config.tasks)
         if saved is None:
             goals = [task.goal for task in tasks]
-            tokenizer = Tokenizer.train(itertools.chain(grammar_corpus(), goals), config.vocab_size)
+            tokenizer = Tokenizer.train(
+                itertools.chain(grammar_corpus(), goals * GOAL_WEIGHT), config.vocab_size
+            )
             progress, rng = Progress(lineage=1), np.random.default_rng(seed)
         else:
             tokenizer = Tokenizer.from_json(saved["tokenizer"])

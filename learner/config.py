@@ -48,7 +48,7 @@ class LearnerConfig:
     """
 
     model: str = "tiny"
-    vocab_size: int = 1024
+    vocab_size: int = 1600
     tasks: str = "all-train"
     horizon: dict[str, int] = dataclasses.field(
         default_factory=lambda: {"general": 15, "webshop": 20}  # DistRL, evaluation setting

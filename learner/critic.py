@@ -55,7 +55,9 @@ class Critic(nn.Module):
         """Sum of token embeddings over the root of their number, [N, embedding]."""
         table = self.param(name, nn.initializers.normal(0.3), (self.vocab_size, self.embedding))
         words = (ids > EOS_ID).astype(jnp.float32)
-        counts = jnp.einsum("ns,nsv->nv", words, jax.nn.one_hot(ids, self.vocab_size))
+        # Counting first keeps the gradient a matrix product instead of a scatter into the table.
+        rows = jnp.arange(ids.shape[0])[:, None]
+        counts = jnp.zeros((ids.shape[0], self.vocab_size)).at[rows, ids].add(words)
         return counts @ table / jnp.sqrt(words.sum(-1, keepdims=True) + 1e-6)
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from common.types import Episode
+from learner.sum_tree import SumTree
 
 
 class Steps(NamedTuple):
@@ -17,26 +18,44 @@ class Steps(NamedTuple):
     action_ids: np.ndarray  # [N, A] int32
 
 
-class Demonstrations:
-    """All steps of the successful demonstrations so far, each alike in a sample."""
+LEAST, MOST = 0.02, 3.0  # nats; what is known is seen now and then, and an outlier not all the time
 
-    def __init__(self) -> None:
+
+class Demonstrations:
+    """All steps of the successful demonstrations, sampled in proportion to their last loss.
+
+    Half of the steps are the same few taps, known after a minute; typed text and the icons of the
+    home screen take longer. Sampling by loss reached the same likelihood of held-out text in half
+    of the updates.
+    """
+
+    def __init__(self, capacity: int):
+        """Makes room for `capacity` steps; more are an IndexError."""
         self._episodes: list[Episode] = []
         self._ends: list[int] = []
+        self._tree = SumTree(capacity)
 
     def __len__(self) -> int:
         return len(self._episodes)
 
     def insert(self, episode: Episode) -> None:
+        start = self._ends[-1] if self._ends else 0
         self._episodes.append(episode)
-        self._ends.append((self._ends[-1] if self._ends else 0) + len(episode))
+        self._ends.append(start + len(episode))
+        for row in range(start, self._ends[-1]):
+            self._tree.set(row, MOST)
 
-    def sample(self, size: int, rng: np.random.Generator) -> Steps:
-        """Draws `size` steps with replacement."""
-        rows = rng.integers(0, self._ends[-1], size)
+    def sample(self, size: int, rng: np.random.Generator) -> tuple[np.ndarray, Steps]:
+        """Draws `size` steps; returns their rows, for `update`, and the steps."""
+        rows = self._tree.sample(size, rng)
         picks = []
         for row, number in zip(rows, np.searchsorted(self._ends, rows, side="right"), strict=True):
             path = self._episodes[number].trajectory
             t = row - self._ends[number]  # negative: counted from the episode's end
             picks.append((path.prompt_ids[t], path.features[t], path.action_ids[t]))
-        return Steps(*(np.stack(column) for column in zip(*picks, strict=True)))
+        return rows, Steps(*(np.stack(column) for column in zip(*picks, strict=True)))
+
+    def update(self, rows: np.ndarray, losses: np.ndarray) -> None:
+        """Remembers the negative log-probability, in nats, of the sampled steps' actions."""
+        for row, loss in zip(rows, np.clip(losses, LEAST, MOST), strict=True):
+            self._tree.set(int(row), float(loss))

@@ -69,7 +69,7 @@ class Learner:
         self._metrics, self._archive, self._meta = metrics, archive, meta
         self._horizon = max(config.horizon.values())
         self._replay = Replay(config.reinforce.replay_episodes, rng)
-        self._demos = Demonstrations()
+        self._demos = Demonstrations(max(config.warm_start.demonstrations, 1) * self._horizon)
         self._means = RunningMeans()
         self._recent: collections.deque[Episode] = collections.deque(maxlen=160)
         self._arrivals: collections.deque[float] = collections.deque(maxlen=64)
@@ -114,9 +114,10 @@ class Learner:
             self._archive.write(episode)
             self._arrivals.append(time.monotonic())
             if episode.source == "expert":
-                if self._warming and episode.success:
+                wanted = self.config.warm_start.demonstrations
+                if self._warming and episode.success and len(self._demos) < wanted:
                     self._demos.insert(episode)
-                    self.progress.demonstrations += 1
+                    self.progress.demonstrations = len(self._demos)
             else:
                 if episode.ending is not Ending.TRUNCATED:
                     self._recent.append(episode)
@@ -124,7 +125,7 @@ class Learner:
                     self.progress.episodes += 1
                 filtered = self.config.priority.successes_only and not episode.success
                 self._replay.insert(episode, weight=0.0 if filtered else None)
-        enough = self.progress.demonstrations >= self.config.warm_start.demonstrations
+        enough = len(self._demos) >= self.config.warm_start.demonstrations
         mode = Mode.EXPLORE if enough or not self._warming else Mode.DEMONSTRATE
         self._ingest.set_pulse(self.progress.lineage, self.progress.version, mode)
 
@@ -133,9 +134,10 @@ class Learner:
         config = self.config.warm_start
         if len(self._demos) < min(config.begin, config.demonstrations):
             return False
-        steps = self._demos.sample(config.batch, self._rng)
-        self._state, scalars = self._updates.imitate(self._state, steps)
-        self._scalars.update(scalars)
+        rows, steps = self._demos.sample(config.batch, self._rng)
+        self._state, report = self._updates.imitate(self._state, steps)
+        self._demos.update(rows, np.asarray(report.losses))
+        self._scalars.update(report.scalars)
         self.progress.updates += 1
         if self.progress.updates % config.publish_every == 0:
             self._publish()
@@ -211,7 +213,7 @@ class Learner:
                 float(report.instruction_value[rows.start]),
                 self.config.priority,
             )
-            self._replay.update(entry.handle, weight, report.targets[rows])
+            self._replay.update(entry.handle, weight, np.asarray(report.targets[rows]))
 
     def _publish(self) -> None:
         self.progress.version += 1

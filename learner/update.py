@@ -27,7 +27,7 @@ class UpdateConfig:
 
     policy_lr: float = 1e-4
     policy_warmup: int = 20  # updates
-    imitation_lr: float = 2e-3
+    imitation_lr: float = 1.2e-3
     imitation_warmup: int = 50
     critic_lr: float = 1e-3
     critic_decay: float = 1e-3  # AdamW's
@@ -50,6 +50,13 @@ class LearnerState(NamedTuple):
     updates: Array  # int32, gradient steps of the policy
 
 
+class ImitationReport(NamedTuple):
+    """The loss of each of the N steps, by which they are sampled, and scalars to log."""
+
+    losses: Array  # [N] negative log-probability of the action, nats
+    scalars: dict[str, Array]
+
+
 class StepReport(NamedTuple):
     """What the replay needs of each of the N rows, and scalars to log."""
 
@@ -64,7 +71,7 @@ class StepReport(NamedTuple):
 class Updates(NamedTuple):
     """The learner's jitted functions; the first argument's state is donated."""
 
-    imitate: Callable[[LearnerState, Steps], tuple[LearnerState, dict[str, Array]]]
+    imitate: Callable[[LearnerState, Steps], tuple[LearnerState, ImitationReport]]
     improve: Callable[[LearnerState, Batch], tuple[LearnerState, StepReport]]
     improve_critic: Callable[[LearnerState, Batch], tuple[LearnerState, dict[str, Array]]]
     init: Callable[[Array], LearnerState]
@@ -110,24 +117,25 @@ def make_updates(
         )
 
     def stats(params: Any, batch: Batch | Steps) -> tuple[Array, Array]:
-        return autoui.token_stats(
-            params, model, batch.prompt_ids, batch.features, batch.action_ids, temperature
-        )
+        with sharding.activations(mesh):
+            return autoui.token_stats(
+                params, model, batch.prompt_ids, batch.features, batch.action_ids, temperature
+            )
 
-    def imitate(state: LearnerState, steps: Steps) -> tuple[LearnerState, dict[str, Array]]:
+    def imitate(state: LearnerState, steps: Steps) -> tuple[LearnerState, ImitationReport]:
         """Maximum likelihood of the expert's actions (the supervised warm start)."""
 
-        def loss(params: Any) -> Array:
+        def loss(params: Any) -> tuple[Array, Array]:
             log_probs, _ = stats(params, steps)
-            return -log_probs.sum() / jnp.maximum((steps.action_ids > 0).sum(), 1)
+            return -log_probs.sum() / jnp.maximum((steps.action_ids > 0).sum(), 1), log_probs
 
-        value, grads = jax.value_and_grad(loss)(state.params)
+        (value, log_probs), grads = jax.value_and_grad(loss, has_aux=True)(state.params)
         changes, opt_state = imitation_tx.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, changes)
-        scalars = {"loss/imitation": value, "norm/policy_grad": optax.global_norm(grads)}
+        scalars = {"loss/imitation": value, "norm/policy_grad": optax.tree.norm(grads)}
         return state._replace(
             params=params, opt_state=opt_state, updates=state.updates + 1
-        ), scalars
+        ), ImitationReport(-log_probs.sum(-1), scalars)
 
     def learn_values(
         state: LearnerState, batch: Batch, targets: Array
@@ -187,7 +195,7 @@ def make_updates(
             "policy/log_prob": result.log_prob,
             "policy/positive_share": result.positive,
             "policy/negative_share": result.negative,
-            "norm/policy_grad": optax.global_norm(grads),
+            "norm/policy_grad": optax.tree.norm(grads),
             "offpolicy/rho_mean": (jnp.minimum(rho, config.rho_bar) * batch.mask).sum() / count,
             "offpolicy/truncated_share": ((rho > config.rho_bar) * batch.mask).sum() / count,
             "offpolicy/ess": jnp.square(rho.sum())
@@ -216,24 +224,18 @@ def make_updates(
     shapes = jax.eval_shape(init, jax.random.key(0))
     state_sharding = sharding.state_sharding(shapes, model, mesh)
     rows = sharding.batch_sharding(mesh)
-    whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-    jit = functools.partial(jax.jit, donate_argnums=0)
-    scalars = whole
+    whole = sharding.replicated(mesh)
+    jit = functools.partial(jax.jit, donate_argnums=0, out_shardings=(state_sharding, whole))
     return Updates(
-        imitate=jit(
-            imitate, in_shardings=(state_sharding, rows), out_shardings=(state_sharding, scalars)
-        ),
-        improve=jit(
-            improve, in_shardings=(state_sharding, rows), out_shardings=(state_sharding, whole)
-        ),
-        improve_critic=jit(
-            improve_critic,
-            in_shardings=(state_sharding, rows),
-            out_shardings=(state_sharding, scalars),
-        ),
+        imitate=jit(imitate, in_shardings=(state_sharding, rows)),
+        improve=jit(improve, in_shardings=(state_sharding, rows)),
+        improve_critic=jit(improve_critic, in_shardings=(state_sharding, rows)),
         init=jax.jit(init, out_shardings=state_sharding),
-        restart_policy_optimizer=jit(
-            restart_policy_optimizer, in_shardings=(state_sharding,), out_shardings=state_sharding
+        restart_policy_optimizer=jax.jit(
+            restart_policy_optimizer,
+            donate_argnums=0,
+            in_shardings=(state_sharding,),
+            out_shardings=state_sharding,
         ),
     )
 

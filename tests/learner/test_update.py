@@ -1,0 +1,136 @@
+"""Gradient steps on a model small enough to compile quickly."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from common.models import autoui
+from common.types import Ending
+from learner import sharding
+from learner.demonstrations import Demonstrations
+from learner.packing import pack
+from learner.replay import Replay
+from learner.update import UpdateConfig, make_updates
+from tests.episodes import episode
+
+MODEL = dataclasses.replace(
+    autoui.PRESETS["tiny"],
+    vocab_size=64,
+    d_model=16,
+    num_heads=2,
+    d_kv=8,
+    d_ff=32,
+    encoder_layers=1,
+    decoder_layers=1,
+    image_dim=12,
+    image_tokens=4,
+    image_grid=(2, 2),
+    prompt_length=8,
+    action_length=6,
+)
+
+
+@pytest.fixture(scope="module")
+def updates():
+    config = UpdateConfig(policy_lr=1e-2, policy_warmup=1, imitation_lr=1e-2, imitation_warmup=1)
+    return make_updates(MODEL, config, 1.0, sharding.make_mesh())
+
+
+@pytest.fixture
+def state(updates):
+    return updates.init(jax.random.key(0))
+
+
+def batch(*episodes, size=16):
+    replay = Replay(len(episodes), np.random.default_rng(0))
+    for one in episodes:
+        replay.insert(one)
+    return pack(replay.sample(size), size, horizon=10)
+
+
+def test_imitation_learns_the_demonstrations(updates, state):
+    demos, rng = Demonstrations(50), np.random.default_rng(0)
+    for seq in range(3):
+        demos.insert(episode(4, seq=seq))
+    losses = []
+    for _ in range(60):
+        rows, steps = demos.sample(8, rng)
+        state, report = updates.imitate(state, steps)
+        demos.update(rows, np.asarray(report.losses))
+        losses.append(float(report.scalars["loss/imitation"]))
+    assert losses[-1] < 0.3 * losses[0]
+    assert int(state.updates) == 60
+
+
+def test_demonstrations_are_sampled_by_their_loss():
+    demos, rng = Demonstrations(50), np.random.default_rng(0)
+    demos.insert(episode(1, seq=0))
+    demos.insert(episode(3, seq=1))
+    rows, steps = demos.sample(4000, rng)
+    assert set(rows.tolist()) == {0, 1, 2, 3}  # every step, the first and the last included
+    assert np.mean(steps.prompt_ids[:, 0] == 3) == pytest.approx(0.75, abs=0.03)  # 3 of 4 steps
+    demos.update(np.array([1, 2, 3]), np.array([1.0, 0.0, 99.0]))
+    rows, _ = demos.sample(4000, rng)
+    weights = np.array([3.0, 1.0, 0.02, 3.0])  # not seen again, seen, known, capped
+    np.testing.assert_allclose(
+        np.bincount(rows, minlength=4) / 4000, weights / weights.sum(), atol=0.03
+    )
+
+
+def test_the_policy_moves_towards_what_succeeded(updates, state):
+    good = batch(episode(4, seq=0), episode(4, seq=1))
+    before = None
+    for _ in range(60):
+        state, report = updates.improve(state, good)
+        before = report.scalars["policy/log_prob"] if before is None else before
+    assert float(report.scalars["policy/log_prob"]) > float(before) + 0.1
+
+
+def test_the_critic_learns_which_episodes_succeed(updates, state):
+    mixed = batch(episode(4, seq=0), episode(4, seq=1, success=False))
+    for _ in range(200):
+        state, _ = updates.improve_critic(state, mixed)
+    _, report = updates.improve(state, mixed)
+    first = np.asarray(report.instruction_value[:4])
+    success = first if mixed.outcome[0] else np.asarray(report.instruction_value[4:8])
+    failure = np.asarray(report.instruction_value[4:8]) if mixed.outcome[0] else first
+    assert success.min() > 0.8
+    assert failure.max() < 0.2
+
+
+def test_padding_changes_nothing(updates):
+    one = episode(4, seq=0), episode(5, seq=1, success=False)
+    reports = []
+    for size in (9, 16):
+        state, report = updates.improve(updates.init(jax.random.key(0)), batch(*one, size=size))
+        reports.append((report.td[:9], jax.device_get(state.params)))
+    (td, params), (td_padded, params_padded) = reports
+    np.testing.assert_allclose(td, td_padded, atol=1e-6)
+    for a, b in zip(jax.tree.leaves(params), jax.tree.leaves(params_padded), strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-5)
+
+
+def test_a_truncated_episode_is_bootstrapped_and_its_outcome_not_learned(updates, state):
+    cut = batch(episode(3, ending=Ending.TRUNCATED))
+    critic_before = jax.device_get(state.critic_params)
+    state, report = updates.improve(state, cut)
+    # At first all values are about one half, so r + V(s') - V(s) is 0, not -1/2.
+    assert np.abs(np.asarray(report.td[:2])).max() < 0.05
+    for a, b in zip(
+        jax.tree.leaves(critic_before), jax.tree.leaves(state.critic_params), strict=True
+    ):
+        np.testing.assert_allclose(a, b, atol=1.1e-6)  # weight decay alone
+
+
+def test_a_new_optimizer_keeps_the_parameters(updates, state):
+    before = jax.device_get(state.params)
+    state = updates.restart_policy_optimizer(state)
+    jax.tree.map(np.testing.assert_array_equal, before, jax.device_get(state.params))
+
+
+@pytest.mark.parametrize("field", ["loss/policy", "loss/critic", "offpolicy/ess", "value/mean"])
+def test_reports_are_finite(updates, state, field):
+    _, report = updates.improve(state, batch(episode(4)))
+    assert np.isfinite(float(report.scalars[field]))
