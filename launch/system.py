@@ -15,8 +15,8 @@ from typing import Any, Self
 import adbutils
 
 from actors.device.server import AdbServer, Channel
-from common import channel, errors
-from launch import ports, summary
+from common import channel, errors, ports
+from launch import summary
 from launch.display import Display, View
 from launch.processes import Program, State, Supervisor
 

@@ -14,7 +14,7 @@ import pytest
 from actors.phone.android import Android
 from actors.phone.phone import Phone
 from actors.phone.server import PhoneServer
-from launch import ports
+from common import ports
 
 ADB = adbutils.adb_path()
 START_S = 10.0

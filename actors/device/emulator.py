@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-import random
-import socket
 import subprocess
 import sys
 import time
@@ -14,13 +12,11 @@ from collections.abc import Iterator
 
 from actors.device.adb import AdbDevice, connect
 from actors.device.server import DEFAULT_PORT
+from common import ports
 from common.errors import DeviceError
 
 SIMULATED = "phone"  # the value of --emulator that stands for a simulated phone of one's own
 _LAUNCH = pathlib.Path(__file__).resolve().parents[2] / "launch"
-# Odd, as an emulator's; above those that every adb server probes, and below those that Linux gives
-# to outgoing connections, which would take them before the phone does.
-_PORTS = range(20_001, 32_768, 2)
 _TRIES = 8
 _GRACE_S = 1.0
 
@@ -57,11 +53,11 @@ class SimulatedPhone:
 
         Raises:
           DeviceError: It does not come up.
-          ConfigError: There is no adb server and none can be started.
+          ConfigError: There is no adb server and none can be started, or no port is free.
         """
         deadline = time.monotonic() + start_timeout_s
         for _ in range(_TRIES):
-            port = _free_port()
+            port = ports.phone_port()
             self.device = AdbDevice(f"emulator-{port - 1}", port=adb_port)
             self.device.server.ensure()
             self._process = _spawn(port, adb_port)
@@ -106,12 +102,3 @@ def _spawn(port: int, adb_port: int) -> subprocess.Popen[bytes]:
     phone += ["--port", str(port), "--adb-port", str(adb_port)]
     guard = [sys.executable, "-I", "-S", str(_LAUNCH / "guard.py"), str(os.getpid())]
     return subprocess.Popen(guard + phone, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-
-
-def _free_port() -> int:
-    """Returns a port for a phone that nobody has at the moment."""
-    for port in random.SystemRandom().sample(_PORTS, _TRIES):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-    raise DeviceError(f"No port for a simulated phone is free; {_TRIES} were tried.")

@@ -1,6 +1,5 @@
 """The actor's parts on a simulated phone behind a real adb server."""
 
-import contextlib
 import socket
 
 import numpy as np
@@ -15,7 +14,7 @@ from actors.evaluators.state import StateJudge
 from actors.evaluators.verdict import Request, Status
 from actors.policy import EXPERT_VERSION, Decision
 from actors.rollout import Signature, run_episode
-from common import actions
+from common import actions, ports
 from common.actions import Action, ActionType
 from common.errors import ConfigError, DeviceError
 from common.tasks import Check, Task, load_tasks
@@ -120,13 +119,14 @@ def test_a_phone_of_one_s_own_ends_with_its_owner(adb_server):
 
 
 def test_a_port_that_is_taken_costs_another_try(adb_server, monkeypatch):
-    free = emulator._free_port()
-    with contextlib.ExitStack() as stack:
-        taken = emulator._free_port()
-        stack.enter_context(socket.create_server(("127.0.0.1", taken)))
-        offered = iter([taken, free])
-        monkeypatch.setattr(emulator, "_free_port", lambda: next(offered))
-        phone = stack.enter_context(SimulatedPhone(adb_server.port))
+    free = ports.phone_port(2)
+    taken = free + 2
+    offered = iter([taken, free])
+    monkeypatch.setattr(emulator.ports, "phone_port", lambda: next(offered))
+    with (
+        socket.create_server(("127.0.0.1", taken)),
+        SimulatedPhone(adb_server.port) as phone,
+    ):
         assert phone.device.serial == f"emulator-{free - 1}"
 
 
