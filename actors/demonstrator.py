@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import random
-import re
 from typing import Protocol
-from xml.etree import ElementTree
 
 from actors.environment import Observation
 from actors.phone import expert
-from actors.phone.nodes import Node
+from actors.phone.nodes import Node, nodes_from_xml
 from actors.policy import Policy
 from actors.rollout import Move
 from common import actions
 from common.actions import Action, ActionType
 from common.errors import ConfigError, DeviceError
 from common.tasks import Task
-
-_BOUNDS = re.compile(r"\[(-?\d+),(-?\d+)\]\[(-?\d+),(-?\d+)\]")
 
 
 class Device(Protocol):
@@ -57,13 +53,22 @@ class Demonstrator:
         """Returns the expert's action, or a disturbance without a record."""
         if self._random.random() < self._epsilon:
             return Move(actions.render(disturbance(self._random)), None)
-        nodes = parse_views(self._device.dump())
+        nodes = self._nodes()
         try:
             text = actions.render(expert.act(nodes, self._task))
         except KeyError as error:
             family = self._task.family
             raise ConfigError(f"The expert has no script for the family {family!r}.") from error
         return Move(text, self._policy.label(observation.prompt, observation.frame.image, text))
+
+    def _nodes(self) -> list[Node]:
+        try:
+            nodes = nodes_from_xml(self._device.dump())
+        except ValueError as error:
+            raise DeviceError(f"uiautomator's dump can't be read: {error}") from error
+        if not nodes:
+            raise DeviceError("uiautomator's dump shows no views.")
+        return nodes
 
 
 def disturbance(rng: random.Random) -> Action:
@@ -76,35 +81,3 @@ def disturbance(rng: random.Random) -> Action:
         keys = (ActionType.PRESS_BACK, ActionType.PRESS_HOME, ActionType.PRESS_ENTER)
         return Action(rng.choice(keys))
     return Action(ActionType.DUAL_POINT, (0.8, 0.5), (0.2, 0.5))
-
-
-def parse_views(xml: str) -> list[Node]:
-    """Reads uiautomator's dump, in drawing order.
-
-    Raises:
-      DeviceError: It is no such dump, or shows no views.
-    """
-    try:
-        nodes = [_node(element.attrib) for element in ElementTree.fromstring(xml).iter("node")]
-    except (ElementTree.ParseError, KeyError, ValueError) as error:
-        raise DeviceError(f"uiautomator's dump can't be read: {error!r}") from error
-    if not nodes:
-        raise DeviceError("uiautomator's dump shows no views")
-    return nodes
-
-
-def _node(attributes: dict[str, str]) -> Node:
-    bounds = _BOUNDS.fullmatch(attributes["bounds"])
-    if bounds is None:
-        raise ValueError(f"bounds are {attributes['bounds']!r}")
-    x0, y0, x1, y1 = map(int, bounds.groups())
-    flags = ("clickable", "focused", "checkable", "checked", "scrollable")
-    return Node(
-        text=attributes["text"],
-        content_desc=attributes["content-desc"],
-        resource_id=attributes["resource-id"],
-        class_name=attributes["class"],
-        package=attributes["package"],
-        bounds=(x0, y0, x1, y1),
-        **{name: attributes[name] == "true" for name in flags},
-    )

@@ -5,10 +5,10 @@ import random
 import numpy as np
 import pytest
 
-from actors.demonstrator import Demonstrator, disturbance, parse_views
+from actors.demonstrator import Demonstrator, disturbance
 from actors.device.adb import Frame
 from actors.environment import Observation
-from actors.phone.hierarchy import nodes_to_xml
+from actors.phone.nodes import nodes_to_xml
 from actors.phone.phone import Phone
 from common import actions
 from common.actions import Action
@@ -38,17 +38,11 @@ def demonstrator(epsilon: float, task: Task = TASK) -> Demonstrator:
     return made
 
 
-def test_views_survive_the_dump():
-    phone = Phone(3)
-    assert parse_views(nodes_to_xml(phone.nodes())) == phone.nodes()
-
-
-@pytest.mark.parametrize(
-    "xml", ["", "<hierarchy/>", "<hierarchy><node text='a'/></hierarchy>", "nope"]
-)
-def test_a_broken_dump_is_the_device_s_failure(xml):
+@pytest.mark.parametrize("dump", ["", "nope", "<hierarchy/>", "<hierarchy><node/></hierarchy>"])
+def test_a_broken_dump_is_the_device_s_failure(dump, monkeypatch):
+    monkeypatch.setattr(FakeDevice, "dump", lambda self: dump)
     with pytest.raises(DeviceError, match="dump"):
-        parse_views(xml)
+        demonstrator(0).act(OBSERVATION)
 
 
 def test_the_expert_s_action_is_labelled():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actors.phone.hierarchy import nodes_to_xml
+from actors.phone.nodes import nodes_to_xml
 from actors.phone.process import Call, options
 
 _DUMP = "/sdcard/window_dump.xml"

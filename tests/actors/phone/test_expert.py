@@ -5,8 +5,7 @@ import random
 import pytest
 
 from actors.phone import expert
-from actors.phone.hierarchy import nodes_to_xml
-from actors.phone.nodes import nodes_from_xml
+from actors.phone.nodes import nodes_from_xml, nodes_to_xml
 from common.actions import parse, render
 from common.tasks import Task, builtin_tasks
 from tests.actors.phone.simulation import Simulation

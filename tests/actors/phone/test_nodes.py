@@ -2,8 +2,7 @@
 
 import pytest
 
-from actors.phone.hierarchy import nodes_to_xml
-from actors.phone.nodes import nodes_from_xml
+from actors.phone.nodes import nodes_from_xml, nodes_to_xml
 from tests.actors.phone.simulation import Simulation
 
 
