@@ -34,7 +34,7 @@ SPLITS = ("train", "test")
 SPECS = tuple(f"{suite}-{split}" for suite in (*SUITES, "all") for split in SPLITS)
 
 _EVERY = 4  # every 4th value of a pool is kept for the test
-_MOST = {"train": 30, "test": 10}  # tasks of one template; of more combinations some are drawn
+_MOST = {"train": 40, "test": 8}  # tasks of one template; of more combinations some are drawn
 _TEMPLATE_FIELDS = ("family", "goal", "fold", "every", "query", "keys")
 
 
