@@ -1,6 +1,6 @@
 """Child processes: started in their own session, watched, restarted within a budget, and ended.
 
-A child dies with the launcher however the launcher dies (`launch/guard.py`). That tie is to the
+A child dies with the launcher however the launcher dies (`common/guard.py`). That tie is to the
 thread that started it, so only the main thread starts processes.
 """
 
@@ -13,7 +13,6 @@ import os
 import pathlib
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,6 +20,7 @@ from types import TracebackType
 from typing import Self
 
 from common import errors
+from common.guard import guarded
 
 logger = logging.getLogger(__name__)
 
@@ -67,12 +67,6 @@ class _Child:
     state: State = State.RUNNING
     deaths: int = 0
     start_at: float = 0.0  # when it is restarted, by time.monotonic
-
-
-def guarded(command: Sequence[str]) -> list[str]:
-    """Returns the command in a form that dies with the process that starts it."""
-    guard = pathlib.Path(__file__).with_name("guard.py")
-    return [sys.executable, "-I", "-S", str(guard), str(os.getpid()), *command]
 
 
 class Supervisor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import pathlib
 import subprocess
 import sys
@@ -14,9 +13,10 @@ from actors.device.adb import AdbDevice, connect
 from actors.device.server import DEFAULT_PORT
 from common import ports
 from common.errors import DeviceError
+from common.guard import guarded
 
 SIMULATED = "phone"  # the value of --emulator that stands for a simulated phone of one's own
-_LAUNCH = pathlib.Path(__file__).resolve().parents[2] / "launch"
+_LAUNCHER = pathlib.Path(__file__).resolve().parents[2] / "launch" / "phone.py"
 _TRIES = 8
 _GRACE_S = 1.0
 
@@ -98,7 +98,5 @@ class SimulatedPhone:
 
 def _spawn(port: int, adb_port: int) -> subprocess.Popen[bytes]:
     """Starts a phone whose process dies with this one."""
-    phone = [sys.executable, str(_LAUNCH / "phone.py")]
-    phone += ["--port", str(port), "--adb-port", str(adb_port)]
-    guard = [sys.executable, "-I", "-S", str(_LAUNCH / "guard.py"), str(os.getpid())]
-    return subprocess.Popen(guard + phone, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    command = [sys.executable, str(_LAUNCHER), "--port", str(port), "--adb-port", str(adb_port)]
+    return subprocess.Popen(guarded(command), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)

@@ -131,7 +131,8 @@ def test_a_port_that_is_taken_costs_another_try(adb_server, monkeypatch):
 
 
 def test_a_phone_whose_start_fails_says_so(adb_server, monkeypatch, tmp_path):
-    (tmp_path / "guard.py").write_text("raise SystemExit(3)")
-    monkeypatch.setattr(emulator, "_LAUNCH", tmp_path)
+    launcher = tmp_path / "phone.py"
+    launcher.write_text("raise SystemExit(3)")
+    monkeypatch.setattr(emulator, "_LAUNCHER", launcher)
     with pytest.raises(DeviceError, match="exit code 3"):
         SimulatedPhone(adb_server.port)

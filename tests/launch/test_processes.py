@@ -22,9 +22,8 @@ folder, name = pathlib.Path(sys.argv[1]), sys.argv[2]
 if "stubborn" in name:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if name.startswith("child"):
-    from launch import processes
-    command = [sys.executable, __file__, str(folder), "grand" + name]
-    subprocess.Popen(processes.guarded(command))
+    from common.guard import guarded
+    subprocess.Popen(guarded([sys.executable, __file__, str(folder), "grand" + name]))
 (folder / f"{name}.tmp").write_text(str(os.getpid()))
 (folder / f"{name}.tmp").rename(folder / f"{name}.pid")
 time.sleep(60)
