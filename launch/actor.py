@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Literal
 import tyro
 
 from common.errors import ConfigError, DistRLError
-from launch import one_thread
+from launch import environment, one_thread
 
 if TYPE_CHECKING:
     from actors.evaluators.verdict import Judge
@@ -44,8 +44,8 @@ class Args:
     """Names this actor in the learner's records; its phone and machine if empty."""
     seed: int = 0
     """Of tasks, phone layouts and samples; actors of one seed differ by name."""
-    adb_port: int = int(os.environ.get("ANDROID_ADB_SERVER_PORT", "5037"))
-    """Of the adb server."""
+    adb_port: int | None = None
+    """Of the adb server; by default $ANDROID_ADB_SERVER_PORT, or 5037."""
     judge: Literal["state", "gemini"] = "state"
     """Who says that a task is done; `gemini` takes its key from GEMINI_API_KEY."""
     judge_model: str = ""
@@ -77,8 +77,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _check(args: Args) -> None:
-    if not 1 <= args.adb_port <= 65535:
-        raise ConfigError(f"--adb-port must be between 1 and 65535, not {args.adb_port}.")
     for name in ("connect_timeout_s", "lost_timeout_s"):
         if not getattr(args, name) > 0:
             flag = name.replace("_", "-")
@@ -86,13 +84,14 @@ def _check(args: Args) -> None:
 
 
 def _run(args: Args) -> None:
+    adb_port = environment.adb_port(args.adb_port)
     one_thread.configure()  # before JAX is imported
     from actors.client import LearnerClient
     from actors.device import emulator
     from actors.loop import Actor, ActorConfig
 
     judge = make_judge(args.judge, args.judge_model, os.environ)
-    with emulator.opened(args.emulator, args.adb_port) as device:
+    with emulator.opened(args.emulator, adb_port) as device:
         config = ActorConfig(
             name=args.name or f"{device.serial}@{socket.gethostname()}",
             boot=uuid.uuid4().hex,
@@ -110,7 +109,7 @@ def _run(args: Args) -> None:
             client.close(timeout_s=1.0)
 
 
-def make_judge(kind: str, model: str, environment: Mapping[str, str]) -> Judge:
+def make_judge(kind: str, model: str, variables: Mapping[str, str]) -> Judge:
     """Returns the judge of that kind; ConfigError if it can't be used."""
     if kind == "state":
         from actors.evaluators.state import StateJudge
@@ -118,7 +117,7 @@ def make_judge(kind: str, model: str, environment: Mapping[str, str]) -> Judge:
         return StateJudge()
     from actors.evaluators.gemini import DEFAULT_MODEL, GeminiJudge
 
-    key = environment.get("GEMINI_API_KEY", "")
+    key = variables.get("GEMINI_API_KEY", "")
     if not key:
         raise ConfigError("The gemini judge needs a key: set GEMINI_API_KEY.")
     return GeminiJudge(key, model or DEFAULT_MODEL)

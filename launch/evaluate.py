@@ -12,7 +12,6 @@ import dataclasses
 import itertools
 import json
 import math
-import os
 import pathlib
 import random
 import sys
@@ -23,6 +22,7 @@ from typing import Any
 import tyro
 
 from common.errors import ConfigError
+from launch import environment, one_thread
 
 EVALUATION_SEEDS = 1_000_000_000  # phone layouts from here on are never trained on
 
@@ -43,7 +43,8 @@ class Args:
     output: pathlib.Path | None = None
     """Where the JSON report goes; it is printed in any case."""
     seed: int = 0
-    adb_port: int = int(os.environ.get("ANDROID_ADB_SERVER_PORT", "5037"))
+    adb_port: int | None = None
+    """Of the adb server; by default $ANDROID_ADB_SERVER_PORT, or 5037."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,8 +67,7 @@ def _run(args: Args) -> dict[str, Any]:
         raise ConfigError(f"--episodes must be at least 1, not {args.episodes}.")
     if unknown := set(args.modes) - {"sampled", "greedy"}:
         raise ConfigError(f"--modes are sampled and greedy, not {', '.join(sorted(unknown))}.")
-    from launch import one_thread
-
+    adb_port = environment.adb_port(args.adb_port)
     one_thread.configure()
     from actors import evaluate
     from actors.device import emulator
@@ -95,12 +95,12 @@ def _run(args: Args) -> dict[str, Any]:
         AutoUIConfig.from_dict(meta["model"]), Tokenizer.from_json(meta["tokenizer"]), args.seed
     )
     policy.set_params(params, meta["step"])
-    with emulator.opened(args.emulator, args.adb_port) as device:
+    with emulator.opened(args.emulator, adb_port) as device:
         for mode in args.modes:
             began = time.monotonic()
-            environment = PhoneEnvironment(device, StateJudge(), meta["horizon"])
+            phone = PhoneEnvironment(device, StateJudge(), meta["horizon"])
             temperature = meta["temperature"] if mode == "sampled" else 0.0
-            results = evaluate.evaluate(environment, policy, chosen, seeds, temperature)
+            results = evaluate.evaluate(phone, policy, chosen, seeds, temperature)
             report[mode] = summarise(results) | {"wall_s": round(time.monotonic() - began, 1)}
     return report
 

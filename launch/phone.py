@@ -11,20 +11,18 @@ if __name__ == "__main__":
 import asyncio
 import dataclasses
 import logging
-import os
 import signal
-import socket
-import subprocess
 
 import tyro
 
+from actors.device.server import AdbServer
 from actors.phone.android import Android
 from actors.phone.phone import Phone
-from actors.phone.server import HOST, PhoneServer, serial_of
+from actors.phone.server import PhoneServer, serial_of
 from common.errors import ConfigError
+from launch import environment
 
 _READY_TIMEOUT_S = 30.0
-_START_TIMEOUT_S = 20.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,19 +49,11 @@ def main(argv: list[str] | None = None) -> int:
     args = tyro.cli(Args, args=argv, description=Args.__doc__)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     try:
-        asyncio.run(_serve(args, _adb_port(args)))
+        asyncio.run(_serve(args, environment.adb_port(args.adb_port)))
     except ConfigError as error:
         print(f"phone: {error}", file=sys.stderr)
         return 2
     return 0
-
-
-def _adb_port(args: Args) -> int:
-    port = args.adb_port
-    text = os.environ.get("ANDROID_ADB_SERVER_PORT", "5037") if port is None else str(port)
-    if not (text.isdecimal() and 0 < int(text) < 65536):
-        raise ConfigError(f"{text!r} is no port of an adb server.")
-    return int(text)
 
 
 async def _serve(args: Args, adb_port: int):
@@ -77,7 +67,7 @@ async def _serve(args: Args, adb_port: int):
     try:
         for server in servers:
             await server.start()
-        await asyncio.to_thread(_start_adb_server, adb_port)
+        await asyncio.to_thread(AdbServer(port=adb_port).ensure)
         await _announce(servers, adb_port, stop)
         await stop.wait()
     finally:
@@ -97,32 +87,6 @@ def _check(args: Args):
 def _android(args: Args, index: int, port: int) -> Android:
     phone = Phone(args.seed + index, args.width, args.height)
     return Android(phone, serial_of(port), args.time_factor)
-
-
-def _start_adb_server(port: int):
-    """Starts an adb server unless one listens; it goes on when we end, as adb's always does."""
-    if _listens(port):
-        return
-    import adbutils  # not above: it fails by itself if $ANDROID_ADB_SERVER_PORT is no number
-
-    command = [adbutils.adb_path(), "-P", str(port), "start-server"]
-    environment = {**os.environ, "ADB_MDNS": "0"}
-    try:
-        subprocess.run(
-            command, env=environment, timeout=_START_TIMEOUT_S, check=True, capture_output=True
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        if _listens(port):
-            return  # someone else was faster
-        raise ConfigError(
-            f"No adb server listens at port {port}, and none could be started: {error}."
-        ) from error
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.settimeout(2.0)
-        return probe.connect_ex((HOST, port)) == 0
 
 
 async def _announce(servers: list[PhoneServer], adb_port: int, stop: asyncio.Event):

@@ -12,9 +12,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-import adbutils
-
-from actors.device.server import AdbServer, Channel
+from actors.device.server import AdbServer, Channel, private_server
 from common import channel, errors, ports
 from launch import summary
 from launch.display import Display, View
@@ -122,9 +120,8 @@ class LocalSystem:
     def _start_devices(self) -> None:
         home, server = self._workdir / "adb", self._adb
         home.mkdir(exist_ok=True)
-        quiet = {"ADB_MDNS": "0", "ADB_USB": "0", "ADB_EMU": "0", "HOME": str(home)}
-        command = [_adb_path(), "-P", str(self._adb.port), "nodaemon", "server"]
-        self._supervisor.start(Program("adb", command, quiet, service=True))
+        command, environment = private_server(server.port, home)
+        self._supervisor.start(Program("adb", command, environment, service=True))
         self._wait(lambda: _devices(server) is not None, 20, "The start of the adb server")
 
         first, count = ports.phone_port(self._phones), self._phones
@@ -233,13 +230,6 @@ class LocalSystem:
 
     def _finished(self, name: str) -> bool:
         return self._supervisor.state(name) is State.FINISHED
-
-
-def _adb_path() -> str:
-    try:
-        return adbutils.adb_path()
-    except adbutils.AdbError as error:
-        raise errors.ConfigError("There is no adb; pip install adbutils brings one.") from error
 
 
 def _devices(server: AdbServer) -> dict[str, str] | None:

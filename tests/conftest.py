@@ -11,12 +11,13 @@ import time
 import adbutils
 import pytest
 
+from actors.device.server import adb_path, private_server
 from actors.phone.android import Android
 from actors.phone.phone import Phone
 from actors.phone.server import PhoneServer
 from common import ports
 
-ADB = adbutils.adb_path()
+ADB = adb_path()
 START_S = 10.0
 
 
@@ -30,16 +31,19 @@ class AdbServer:
 
     def __init__(self, home):
         self.port = ports.free_port()
-        private = {"ADB_MDNS": "0", "ADB_USB": "0", "ADB_EMU": "0", "HOME": str(home)}
+        self._command, private = private_server(self.port, home)
         self.environment = os.environ | private | {"ANDROID_ADB_SERVER_PORT": str(self.port)}
         self._home = home
         self._process = None
 
     def start(self):
         with (self._home / "adb.log").open("ab") as log:
-            command = [ADB, "-P", str(self.port), "nodaemon", "server"]
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environment
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self.environment,
             )
         wait_for(lambda: listens(self.port), "the adb server")
 

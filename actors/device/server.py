@@ -7,18 +7,52 @@ bytes for ever must not hold an actor for ever.
 
 from __future__ import annotations
 
+import pathlib
+import shutil
 import socket
 import struct
 import subprocess
 import time
-
-import adbutils
 
 from common.errors import ConfigError, DeviceError
 
 DEFAULT_PORT = 5037
 _STDOUT, _STDERR, _EXIT = 1, 2, 3  # packet ids of shell_v2
 _PACKET = struct.Struct("<BI")
+
+
+def adb_path() -> str:
+    """Returns where adb's binary is: on PATH, or in the adbutils wheel.
+
+    Raises:
+      ConfigError: There is none.
+    """
+    import adbutils  # takes a while, and only who starts a server needs it
+
+    try:
+        path = adbutils.adb_path()
+    except adbutils.AdbError as error:
+        raise ConfigError("There is no adb; `pip install adbutils` brings one.") from error
+    if shutil.which(path) is None:
+        raise ConfigError(f"There is no adb at {path}; correct or unset $ADBUTILS_ADB_PATH.")
+    return path
+
+
+def private_server(port: int, home: pathlib.Path) -> tuple[list[str], dict[str, str]]:
+    """Returns what runs a server in the foreground that knows only devices told to it.
+
+    Args:
+      port: Where it listens.
+      home: For its keys.
+
+    Returns:
+      The command, and variables for its environment.
+
+    Raises:
+      ConfigError: There is no adb.
+    """
+    command = [adb_path(), "-P", str(port), "nodaemon", "server"]
+    return command, {"ADB_MDNS": "0", "ADB_USB": "0", "ADB_EMU": "0", "HOME": str(home)}
 
 
 class AdbServer:
@@ -49,13 +83,13 @@ class AdbServer:
         where = f"{self.host}:{self.port}"
         if self.host not in ("127.0.0.1", "localhost"):
             raise ConfigError(f"No adb server answers at {where}; start one there.")
+        if self._listens():
+            raise ConfigError(f"What listens at {where} is no adb server; name another port.")
         try:
-            command = [adbutils.adb_path(), "-P", str(self.port), "start-server"]
+            command = [adb_path(), "-P", str(self.port), "start-server"]
             started = subprocess.run(command, capture_output=True, text=True, timeout=20)
-        except (OSError, adbutils.AdbError, subprocess.TimeoutExpired) as error:
-            raise ConfigError(
-                f"No adb server at {where}, and none could be started: {error}"
-            ) from error
+        except subprocess.TimeoutExpired as error:
+            raise ConfigError(f"The adb server at {where} did not come up in 20 s.") from error
         # Two starters at once make one of them fail, though the server is up.
         if not self._answers():
             said = started.stderr.strip() or f"exit code {started.returncode}"
@@ -66,6 +100,11 @@ class AdbServer:
             return bool(self.query("host:version", timeout_s=2.0))
         except DeviceError:
             return False
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            probe.settimeout(2.0)
+            return probe.connect_ex((self.host, self.port)) == 0
 
     def devices(self) -> dict[str, str]:
         """Returns the state of each serial that the server knows: device, offline, ..."""

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from actors.device.adb import AdbDevice, connect, typable
+from actors.device.server import AdbServer
 from common.errors import ConfigError, DeviceError
 from tests.actors.fakes import fake_adb, packet, png, printing
 
@@ -166,7 +167,7 @@ def test_a_machine_without_adb_is_told_so(monkeypatch):
     monkeypatch.setenv("ADBUTILS_ADB_PATH", "/nowhere/adb")
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    with pytest.raises(ConfigError, match=rf"No adb server at .*:{port}.*/nowhere/adb"):
+    with pytest.raises(ConfigError, match=r"no adb at /nowhere/adb.*ADBUTILS_ADB_PATH"):
         connect("fake-1", port)
 
 
@@ -176,3 +177,10 @@ def test_a_device_that_never_gets_ready_says_what_is_missing():
         pytest.raises(DeviceError, match=r"not ready after 0\.1 s: it is still booting"),
     ):
         device(port).wait_ready(0.1, poll_s=0.02)
+
+
+def test_a_port_of_something_else_is_not_fought_for():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        with pytest.raises(ConfigError, match=rf"listens at 127\.0\.0\.1:{port} is no adb server"):
+            AdbServer(port=port).ensure()

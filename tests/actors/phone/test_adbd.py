@@ -382,4 +382,7 @@ def test_a_server_port_that_is_none_is_one_sentence(adb_server):
         capture_output=True,
         timeout=10,
     )
-    assert (done.returncode, done.stderr) == (2, b"phone: 'x' is no port of an adb server.\n")
+    assert (done.returncode, done.stderr) == (
+        2,
+        b"phone: $ANDROID_ADB_SERVER_PORT must be between 1 and 65535, not x.\n",
+    )
