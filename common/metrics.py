@@ -6,7 +6,6 @@ import json
 import math
 import pathlib
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Self
 
 
@@ -33,10 +32,5 @@ class MetricsWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -16,7 +16,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Self
 
 from common import errors
@@ -142,12 +141,7 @@ class Supervisor:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _spawn(self, program: Program) -> subprocess.Popen[bytes]:

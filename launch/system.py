@@ -9,7 +9,6 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 from actors.device.server import AdbServer, Channel, private_server
@@ -90,12 +89,7 @@ class LocalSystem:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def run(self) -> dict[str, Any]:

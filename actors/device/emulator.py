@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from typing import Self
 
 from actors.device.adb import AdbDevice, connect
 from actors.device.server import DEFAULT_PORT
@@ -89,7 +90,7 @@ class SimulatedPhone:
             self._process.kill()
             self._process.wait()
 
-    def __enter__(self) -> SimulatedPhone:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from launch import processes
 from launch.processes import Program, State, Supervisor
+from tests.conftest import wait_for
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 
@@ -48,13 +49,6 @@ def python(code: str) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", code]
 
 
-def wait_for(condition: Callable[[], bool], timeout_s: float) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not so after {timeout_s} s"
-        time.sleep(0.02)
-
-
 def is_alive(pid: int) -> bool:
     """A zombie counts as dead: in a container, nobody may reap an orphan."""
     try:
@@ -71,7 +65,7 @@ def check_until(
         supervisor.check()
         return condition()
 
-    wait_for(step, timeout_s)
+    wait_for(step, "what is checked for", timeout_s)
 
 
 @pytest.fixture
@@ -85,7 +79,7 @@ def launcher(tmp_path: pathlib.Path):
         stderr=subprocess.DEVNULL,
     )
     try:
-        wait_for(lambda: all((tmp_path / f"{name}.pid").exists() for name in NAMES), 20)
+        wait_for(lambda: all((tmp_path / f"{name}.pid").exists() for name in NAMES), "all four", 20)
         yield process, [int((tmp_path / f"{name}.pid").read_text()) for name in NAMES]
     finally:
         process.kill()
@@ -98,7 +92,7 @@ def test_a_killed_launcher_leaves_no_orphan(launcher):
     assert all(map(is_alive, pids))
     process.kill()
     process.wait()
-    wait_for(lambda: not any(map(is_alive, pids)), 5)
+    wait_for(lambda: not any(map(is_alive, pids)), "their end", 5)
 
 
 def test_an_interrupt_ends_all_though_one_ignores_the_request(launcher):
@@ -107,7 +101,7 @@ def test_an_interrupt_ends_all_though_one_ignores_the_request(launcher):
     process.send_signal(signal.SIGINT)
     process.wait(timeout=10)
     assert time.monotonic() - start < 10
-    wait_for(lambda: not any(map(is_alive, pids)), 1)
+    wait_for(lambda: not any(map(is_alive, pids)), "their end", 1)
 
 
 def test_a_program_is_restarted_within_its_budget_and_then_ends_the_run(tmp_path):
@@ -173,7 +167,7 @@ time.sleep(60)
         supervisor.start(Program("adb", python(code), service=True))
         supervisor.start(Program("actor", python(code)))
         logs = [supervisor.log_path(name) for name in ("actor", "adb")]
-        wait_for(lambda: all(log.read_text() == "ready\n" for log in logs), 5)
+        wait_for(lambda: all(log.read_text() == "ready\n" for log in logs), "both", 5)
     actor, adb = (float(log.read_text().split()[1]) for log in logs)
     assert actor < adb
 
@@ -188,7 +182,7 @@ print(child.pid)
         supervisor.start(Program("learner", python(code)))
         check_until(supervisor, lambda: supervisor.state("learner") is State.FINISHED)
         left = int(supervisor.log_path("learner").read_text())
-        wait_for(lambda: not is_alive(left), 2)
+        wait_for(lambda: not is_alive(left), "its end", 2)
 
 
 def test_the_message_ends_with_the_last_twenty_lines_of_the_log(tmp_path):

@@ -14,16 +14,22 @@ from common.actions import Action, ActionType
 from common.tasks import Task
 
 
+def run_line(android: Android, line: str, stdin: bytes = b"") -> tuple[bytes, str, int]:
+    """Runs a command line in a shell of its own; returns its output, its errors, its status."""
+    streams = Streams(Input(stdin), Output(), Output())
+    status = asyncio.run(asyncio.wait_for(Shell(android).run(line, streams), 10))
+    return streams.out.take(), streams.err.take().decode(), status
+
+
 class Simulation:
     def __init__(self, seed: int = 0, width: int = 360, height: int = 640):
         self.phone = Phone(seed, width, height)
-        self._shell = Shell(Android(self.phone))
+        self._android = Android(self.phone)
 
     def shell(self, command: str) -> str:
-        output, errors = Output(), Output()
-        status = asyncio.run(self._shell.run(command, Streams(Input(), output, errors)))
-        assert status == 0, f"{command}: {errors.take().decode()}"
-        return output.take().decode()
+        output, errors, status = run_line(self._android, command)
+        assert status == 0, f"{command}: {errors}"
+        return output.decode()
 
     def prepare(self, task: Task) -> None:
         for command in task.setup:

@@ -1,6 +1,7 @@
 """The phone's commands print what Android's print, and do it to the phone."""
 
 import asyncio
+import functools
 import io
 import re
 import struct
@@ -15,6 +16,7 @@ from actors.phone.nodes import nodes_from_xml
 from actors.phone.phone import Phone
 from actors.phone.process import Input, Output, Streams
 from actors.phone.shell import Shell
+from tests.actors.phone.simulation import run_line
 
 
 @pytest.fixture
@@ -25,13 +27,7 @@ def android():
 @pytest.fixture
 def run(android):
     """Runs a command line; returns stdout as bytes, stderr as text, and the status."""
-
-    def run(line, stdin=b""):
-        streams = Streams(Input(stdin), Output(), Output())
-        status = asyncio.run(asyncio.wait_for(Shell(android).run(line, streams), 10))
-        return streams.out.take(), streams.err.take().decode(), status
-
-    return run
+    return functools.partial(run_line, android)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from actors.phone.phone import Phone
 from actors.phone.process import Input, Output, Streams
 from actors.phone.shell import Shell
 from actors.phone.syntax import parse
+from tests.actors.phone.simulation import run_line
 
 
 @pytest.fixture
@@ -23,9 +24,8 @@ def sh(android):
     """Runs a command line in a fresh shell; returns stdout, stderr and status."""
 
     def run(line, stdin=b""):
-        streams = Streams(Input(stdin), Output(), Output())
-        status = asyncio.run(asyncio.wait_for(Shell(android).run(line, streams), 10))
-        return streams.out.take().decode(), streams.err.take().decode(), status
+        output, errors, status = run_line(android, line, stdin)
+        return output.decode(), errors, status
 
     return run
 
