@@ -1,10 +1,11 @@
-"""A real adb server, and simulated phones behind it."""
+"""What all tests share: a real adb server, and simulated phones behind it."""
 
 import asyncio
 import contextlib
 import os
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 
@@ -19,6 +20,17 @@ from common import ports
 
 ADB = adb_path()
 START_S = 10.0
+
+# JAX reads these when it is imported, in tests and in the processes that they start. Small models
+# spend their time in the compiler. What launchers compile they keep at home, which a test must
+# neither rely on nor change.
+JAX_CACHE = tempfile.TemporaryDirectory(prefix="jax-")
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+os.environ["JAX_COMPILATION_CACHE_DIR"] = JAX_CACHE.name
+
+
+def pytest_unconfigure():
+    JAX_CACHE.cleanup()
 
 
 class AdbServer:
