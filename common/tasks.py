@@ -30,11 +30,13 @@ from common.errors import ConfigError
 
 _TEMPLATES = Path(__file__).parent / "task_templates.yaml"
 SUITES = ("general", "webshop")
-SPLITS = ("train", "test")
-SPECS = tuple(f"{suite}-{split}" for suite in (*SUITES, "all") for split in SPLITS)
+# A spec's second word, and the splits that it takes in.
+PARTS = {"train": ("train",), "test": ("test",), "practice": ("train", "made-up")}
+SPECS = tuple(f"{suite}-{part}" for suite in (*SUITES, "all") for part in PARTS)
 
 _EVERY = 4  # every 4th value of a pool is kept for the test
 _MOST = {"train": 40, "test": 8}  # tasks of one template; of more combinations some are drawn
+_MADE_UP = 12  # made-up tasks of one template
 _TEMPLATE_FIELDS = ("family", "goal", "fold", "every", "query", "keys")
 
 
@@ -83,9 +85,11 @@ def load_tasks(spec: str) -> tuple[Task, ...]:
       ConfigError: There is no such set or file, or the file is not one of tasks.
     """
     if spec in SPECS:
-        suite, split = spec.split("-")
+        suite, part = spec.split("-")
         return tuple(
-            task for task in builtin_tasks() if task.split == split and suite in ("all", task.suite)
+            task
+            for task in builtin_tasks()
+            if task.split in PARTS[part] and suite in ("all", task.suite)
         )
     path = Path(spec)
     if not path.is_file():
@@ -118,13 +122,16 @@ def builtin_tasks() -> tuple[Task, ...]:
     """All tasks of the simulated phone, in the order of their templates."""
     document = yaml.safe_load(_TEMPLATES.read_text(encoding="utf-8"))
     pools = {name: [_named(entry) for entry in pool] for name, pool in document["pools"].items()}
+    free = {pool: pools[pool] for pool in document["free"]}
     tasks = []
     for name, template in document["templates"].items():
         _require_fields(f"template {name}", template, ("family", "goal", "fold"), _TEMPLATE_FIELDS)
         family = document["families"][template["family"]]
-        for split in SPLITS:
+        for split in ("train", "test"):
             tasks += _expand(name, template, family, pools, split)
-    return tuple(tasks)
+        tasks += _make_up(name, template, family, pools, free)
+    kept_apart = {task.goal for task in tasks if task.split == "test"}
+    return tuple(t for t in tasks if t.split != "made-up" or t.goal not in kept_apart)
 
 
 class TaskSampler:
@@ -156,8 +163,7 @@ def _expand(
     split: str,
 ) -> list[Task]:
     """Makes the tasks of one template and split."""
-    goal = template["goal"]
-    slots = [slot for _, slot, _, _ in string.Formatter().parse(goal) if slot]
+    slots = _slots(template)
     choices = [_side(slot, pools[slot.rstrip("2")], template, split) for slot in slots]
     combinations = [c for c in itertools.product(*choices) if len({v["name"] for v in c}) == len(c)]
     # The name seeds the draw, so a new template leaves the tasks of the others as they are.
@@ -168,6 +174,39 @@ def _expand(
         )
         for i, c in enumerate(combinations)
     ]
+
+
+def _make_up(
+    name: str,
+    template: Mapping[str, Any],
+    family: Mapping[str, Any],
+    pools: Mapping[str, list[dict[str, str]]],
+    free: Mapping[str, list[dict[str, str]]],
+) -> list[Task]:
+    """Makes tasks with one or two random words as the value of each slot that takes any text.
+
+    A template's few training values can be learned by heart; these can only be copied.
+    """
+    slots = _slots(template)
+    if not any(slot.rstrip("2") in free for slot in slots):
+        return []
+    words = sorted({w for pool in free.values() for value in pool for w in value["name"].split()})
+    rng = random.Random(f"{name} made-up")
+    tasks = []
+    for i in range(_MADE_UP):
+        values = {
+            slot: {"name": " ".join(rng.sample(words, rng.choice((1, 2))))}
+            if slot.rstrip("2") in free
+            else rng.choice(pools[slot])
+            for slot in slots
+        }
+        tasks.append(_fill(f"{name}-made-up-{i}", name, template, family, "made-up", values))
+    return tasks
+
+
+def _slots(template: Mapping[str, Any]) -> list[str]:
+    """The names of the slots of a template's goal, in order."""
+    return [slot for _, slot, _, _ in string.Formatter().parse(template["goal"]) if slot]
 
 
 def _draw(

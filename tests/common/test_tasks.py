@@ -5,7 +5,7 @@ import collections
 import pytest
 
 from common.errors import ConfigError
-from common.tasks import SPECS, Check, Task, TaskSampler, builtin_tasks, load_tasks
+from common.tasks import SUITES, Check, Task, TaskSampler, builtin_tasks, load_tasks
 
 GOOD = """
 tasks:
@@ -39,8 +39,10 @@ def test_there_are_enough_tasks_of_every_kind():
 
 
 def test_the_specs_divide_the_tasks():
-    tasks = [task for spec in SPECS if not spec.startswith("all") for task in load_tasks(spec)]
+    parts = [f"{suite}-{part}" for suite in SUITES for part in ("practice", "test")]
+    tasks = [task for spec in parts for task in load_tasks(spec)]
     assert sorted(t.id for t in tasks) == sorted(t.id for t in builtin_tasks())
+    assert set(load_tasks("webshop-train")) < set(load_tasks("webshop-practice"))
     assert {t.suite for t in load_tasks("webshop-test")} == {"webshop"}
     assert {t.split for t in load_tasks("all-train")} == {"train"}
 
@@ -59,6 +61,13 @@ def shared_slots(task: Task) -> dict[str, str]:
     if "item" in values:
         del values["site"]
     return values
+
+
+def test_made_up_values_are_no_test_values():
+    test = {task.goal.lower() for task in load_tasks("all-test")}
+    made_up = [task for task in load_tasks("all-practice") if task.split == "made-up"]
+    assert len(made_up) > 300
+    assert not test & {task.goal.lower() for task in made_up}
 
 
 def test_no_instruction_is_in_both_splits():
