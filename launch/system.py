@@ -25,6 +25,7 @@ LEARNER_GRACE_S = 300.0  # past its minutes: its start and its last checkpoint
 EVALUATION_TIMEOUT_S = 1200.0
 POLL_S = 1.0
 UNBUFFERED = {"PYTHONUNBUFFERED": "1"}  # a log shows what happens when it happens
+HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}  # gradient steps on a CPU: 0.66x the time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +132,8 @@ class LocalSystem:
         options = {"workdir": self._workdir, "listen": learner, "seed": config.seed}
         options |= {"preset": "quick", "minutes": config.minutes}
         more = shlex.split(config.learner_flags)
-        self._start("learner", "learner", options, UNBUFFERED, LEARNER_RESTARTS, more=more)
+        environment = UNBUFFERED | HUGE_PAGES
+        self._start("learner", "learner", options, environment, LEARNER_RESTARTS, more=more)
         names = [f"actor-{i}" for i in range(config.actors)]
         for i, name in enumerate(names):
             options = {"emulator": self._serials[i], "learner": learner, "name": name}
