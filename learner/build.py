@@ -105,6 +105,8 @@ def learner(
                 "Give another --workdir, or the settings of that run."
             )
         mesh = sharding.make_mesh(*config.mesh)
+        for size in (config.reinforce.batch_steps, config.warm_start.batch):
+            sharding.validate(model, mesh, size)
         updates = make_updates(model, config.update, config.temperature, mesh)
         state = updates.init(jax.random.key(seed))
         if saved is not None:

@@ -15,12 +15,12 @@ from learner.update import UpdateConfig
 class WarmStartConfig:
     """Demonstrations and the supervised start; 0 demonstrations skips it."""
 
-    demonstrations: int = 1200  # episodes
-    begin: int = 200  # episodes before the first gradient step
+    demonstrations: int = 1500  # episodes
+    begin: int = 100  # episodes before the first gradient step
     batch: int = 32  # steps
     success: float = 0.5  # stop when the sampled success of the newest episodes is this
     window: int = 64  # episodes over which that is measured
-    max_updates: int = 3000
+    max_updates: int = 5000
     publish_every: int = 25  # gradient steps
     epsilon: float = 0.1  # share of the expert's steps replaced by an unlabelled disturbance
 
@@ -104,7 +104,11 @@ class LearnerConfig:
 def quick() -> LearnerConfig:
     """What two cores learn in a quarter of an hour, on the simulated phone."""
     return LearnerConfig(
+        tasks="all-practice",
         horizon={"general": 12, "webshop": 14},
+        minutes=11.0,
+        warm_start=WarmStartConfig(success=0.45),
+        reinforce=ReinforceConfig(episodes=3000),
         update=UpdateConfig(
             policy_lr=5e-4,
             gamma=0.97,

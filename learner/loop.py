@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import logging
 import time
@@ -14,12 +13,13 @@ import numpy as np
 
 from common.channel import Mode
 from common.metrics import MetricsWriter
-from common.types import Ending, Episode, Version
+from common.types import Version
 from learner.archive import Archive
 from learner.checkpoint import Checkpoints
 from learner.config import LearnerConfig
 from learner.demonstrations import Demonstrations
 from learner.ingest import Ingest
+from learner.monitor import Monitor
 from learner.packing import pack
 from learner.priorities import EpisodeTerms, RunningMeans, priority
 from learner.publish import Publisher
@@ -71,8 +71,7 @@ class Learner:
         self._replay = Replay(config.reinforce.replay_episodes, rng)
         self._demos = Demonstrations(max(config.warm_start.demonstrations, 1) * self._horizon)
         self._means = RunningMeans()
-        self._recent: collections.deque[Episode] = collections.deque(maxlen=160)
-        self._arrivals: collections.deque[float] = collections.deque(maxlen=64)
+        self._monitor = Monitor()
         self._scalars: dict[str, Any] = {}
         self._critic_updates = 0
         self._began = time.monotonic() - progress.wall_s
@@ -80,6 +79,8 @@ class Learner:
 
     def run(self, stopped: Callable[[], bool]) -> None:
         """Steps until the run is done or `stopped` says so; saves at the end in both cases."""
+        if self._warming and not self.config.warm_start.demonstrations:
+            self._end_warm_start()
         self._publish()
         while self.progress.phase != "done" and not stopped():
             self._receive()
@@ -112,15 +113,13 @@ class Learner:
         episodes = [] if first is None else [first, *self._ingest.drain()]
         for episode in episodes:
             self._archive.write(episode)
-            self._arrivals.append(time.monotonic())
+            self._monitor.add(episode)
             if episode.source == "expert":
                 wanted = self.config.warm_start.demonstrations
                 if self._warming and episode.success and len(self._demos) < wanted:
                     self._demos.insert(episode)
                     self.progress.demonstrations = len(self._demos)
             else:
-                if episode.ending is not Ending.TRUNCATED:
-                    self._recent.append(episode)
                 if not self._warming:
                     self.progress.episodes += 1
                 filtered = self.config.priority.successes_only and not episode.success
@@ -141,11 +140,14 @@ class Learner:
         self.progress.updates += 1
         if self.progress.updates % config.publish_every == 0:
             self._publish()
-        success, families = self._success(config.window)
-        measured = len(self._recent) >= config.window and success >= config.success
-        if (measured and min(families.values()) > 0) or self.progress.updates >= config.max_updates:
+        success = self._monitor.success(config.window)
+        reached = success is not None and success >= config.success
+        if reached or self.progress.updates >= config.max_updates:
             logger.info(
-                "Warm start ends after %d updates at success %.2f.", self.progress.updates, success
+                "Warm start ends after %d updates; success of the newest %d episodes: %s.",
+                self.progress.updates,
+                config.window,
+                "not measured" if success is None else f"{success:.2f}",
             )
             self._end_warm_start()
         return True
@@ -249,65 +251,37 @@ class Learner:
     def _warming(self) -> bool:
         return self.progress.phase == "warm start"
 
-    def _success(self, window: int) -> tuple[float, dict[str, float]]:
-        """Success of the newest `window` policy episodes, and by family over all remembered."""
-        recent = list(self._recent)
-        families: dict[str, list[bool]] = {}
-        for episode in recent:
-            families.setdefault(episode.family, []).append(episode.success)
-        newest = [episode.success for episode in recent[-window:]]
-        return (
-            float(np.mean(newest)) if newest else 0.0,
-            {family: float(np.mean(done)) for family, done in families.items()},
-        )
-
     def _report(self, force: bool = False) -> None:
         now = time.monotonic()
         if not force and now - self._reported < 1.0:
             return
         self._reported = now
-        success, families = self._success(64)
-        rate = 0.0
-        if len(self._arrivals) > 1:
-            rate = (len(self._arrivals) - 1) / max(now - self._arrivals[0], 1e-6)
-        versions = [int(episode.trajectory.version[-1]) for episode in list(self._recent)[-16:]]
-        lag = self.progress.version - float(np.mean(versions)) if versions else 0.0
-        recent = list(self._recent)[-64:]
-        steps = sum(len(episode) for episode in recent)
-        status = {
-            "phase": self.progress.phase,
-            "updates": self.progress.updates,
-            "demonstrations": self.progress.demonstrations,
-            "episodes": self.progress.episodes,
-            "target_episodes": self.config.reinforce.episodes,
-            "target_demonstrations": self.config.warm_start.demonstrations,
-            "success": success,
-            "measured": len(recent),
-            "episodes_per_s": rate,
-            "version": self.progress.version,
-            "lag_versions": lag,
-            "replay_episodes": len(self._replay),
-            "elapsed_s": now - self._began,
-        }
-        self._ingest.set_status(status)
+        version, replay = self.progress.version, self._replay
+        self._ingest.set_status(
+            {
+                "phase": self.progress.phase,
+                "updates": self.progress.updates,
+                "demonstrations": self.progress.demonstrations,
+                "target_demonstrations": self.config.warm_start.demonstrations,
+                "episodes": self.progress.episodes,
+                "target_episodes": self.config.reinforce.episodes,
+                "version": version,
+                "replay_episodes": len(replay),
+                "elapsed_s": now - self._began,
+                **self._monitor.status(version),
+            }
+        )
         self._metrics.write(
             self.progress.updates,
             now - self._began,
             {
                 "run/phase": self.progress.phase,
-                "run/version": self.progress.version,
-                "actors/success": success,
+                "run/version": version,
                 "actors/episodes": self.progress.episodes,
-                "actors/episodes_per_s": rate,
-                "actors/lag_versions": lag,
-                "actors/steps_mean": steps / max(len(recent), 1),
-                "actors/invalid_share": sum(int(e.trajectory.invalid.sum()) for e in recent)
-                / max(steps, 1),
-                "replay/episodes": len(self._replay),
-                "replay/uses_a_step": self._replay.sampled_steps
-                / max(self._replay.inserted_steps, 1),
-                "replay/late_updates": self._replay.late_updates,
-                **{f"success/{family}": value for family, value in sorted(families.items())},
+                "replay/episodes": len(replay),
+                "replay/uses_a_step": replay.sampled_steps / max(replay.inserted_steps, 1),
+                "replay/late_updates": replay.late_updates,
+                **self._monitor.metrics(version),
                 **{name: float(value) for name, value in self._scalars.items()},
                 **{f"wire/{name}": count for name, count in self._ingest.counters.items()},
             },

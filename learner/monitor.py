@@ -1,0 +1,72 @@
+"""What is known of the newest episodes: success, rates, lag."""
+
+from __future__ import annotations
+
+import collections
+import time
+from typing import Any
+
+import numpy as np
+
+from common.types import Ending, Episode
+
+REMEMBERED = 160  # policy episodes: some of every family
+NEWEST = 64  # of them, for what is shown as success
+
+
+class Monitor:
+    """Remembers the newest episodes and sums them up."""
+
+    def __init__(self) -> None:
+        self._recent: collections.deque[Episode] = collections.deque(maxlen=REMEMBERED)
+        self._arrivals: collections.deque[float] = collections.deque(maxlen=NEWEST)
+
+    def add(self, episode: Episode) -> None:
+        """Takes an episode in; the success is that of the policy where the phone did not fail."""
+        self._arrivals.append(time.monotonic())
+        if episode.source == "policy" and episode.ending is not Ending.TRUNCATED:
+            self._recent.append(episode)
+
+    def success(self, window: int) -> float | None:
+        """Success of the newest `window` episodes, or None while there are fewer."""
+        newest = list(self._recent)[-window:]
+        if len(newest) < window:
+            return None
+        return float(np.mean([episode.success for episode in newest]))
+
+    def status(self, version: int) -> dict[str, Any]:
+        """Numbers for a dashboard, given the newest published version."""
+        newest = list(self._recent)[-NEWEST:]
+        acted = [int(episode.trajectory.version[-1]) for episode in newest[-16:]]
+        return {
+            "success": float(np.mean([episode.success for episode in newest])) if newest else 0.0,
+            "measured": len(newest),
+            "episodes_per_s": self._rate(),
+            "lag_versions": version - float(np.mean(acted)) if acted else 0.0,
+        }
+
+    def metrics(self, version: int) -> dict[str, float]:
+        """The same and more under the names of docs/metrics.md."""
+        newest = list(self._recent)[-NEWEST:]
+        steps = sum(len(episode) for episode in newest)
+        invalid = sum(int(episode.trajectory.invalid.sum()) for episode in newest)
+        status = self.status(version)
+        families: dict[str, list[bool]] = {}
+        for episode in self._recent:
+            families.setdefault(episode.family, []).append(episode.success)
+        return {
+            "actors/success": status["success"],
+            "actors/episodes_per_s": status["episodes_per_s"],
+            "actors/lag_versions": status["lag_versions"],
+            "actors/steps_mean": steps / max(len(newest), 1),
+            "actors/invalid_share": invalid / max(steps, 1),
+            **{
+                f"success/{family}": float(np.mean(families[family])) for family in sorted(families)
+            },
+        }
+
+    def _rate(self) -> float:
+        """Arrivals a second since the oldest that is remembered."""
+        if len(self._arrivals) < 2:
+            return 0.0
+        return (len(self._arrivals) - 1) / max(time.monotonic() - self._arrivals[0], 1e-6)
