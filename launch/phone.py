@@ -19,10 +19,11 @@ from actors.device.server import AdbServer
 from actors.phone.android import Android
 from actors.phone.phone import Phone
 from actors.phone.server import PhoneServer, serial_of
-from common.errors import ConfigError
+from common.errors import ConfigError, DeviceError
 from launch import environment
 
 _READY_TIMEOUT_S = 30.0
+_POLL_S = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,30 +50,64 @@ def main(argv: list[str] | None = None) -> int:
     args = tyro.cli(Args, args=argv, description=Args.__doc__)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     try:
-        asyncio.run(_serve(args, environment.adb_port(args.adb_port)))
+        adb_port = environment.adb_port(args.adb_port)
+        servers = _servers(args, adb_port)
+        AdbServer(port=adb_port).ensure()  # out here, where a signal ends the wait at once
+        asyncio.run(_serve(servers, adb_port))
     except ConfigError as error:
         print(f"phone: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:  # before there was anything to end
+        return 130
     return 0
 
 
-async def _serve(args: Args, adb_port: int):
-    """Runs the phones until SIGINT or SIGTERM."""
+def _servers(args: Args, adb_port: int) -> list[PhoneServer]:
     _check(args)
+    ports = range(args.port, args.port + 2 * args.count, 2)
+    return [PhoneServer(_android(args, i, port), port, adb_port) for i, port in enumerate(ports)]
+
+
+async def _serve(servers: list[PhoneServer], adb_port: int):
+    """Runs the phones until SIGINT or SIGTERM."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    ports = range(args.port, args.port + 2 * args.count, 2)
-    servers = [PhoneServer(_android(args, i, port), port, adb_port) for i, port in enumerate(ports)]
     try:
         for server in servers:
             await server.start()
-        await asyncio.to_thread(AdbServer(port=adb_port).ensure)
-        await _announce(servers, adb_port, stop)
-        await stop.wait()
+        announced = asyncio.create_task(_announce(servers, adb_port))
+        stopped = asyncio.create_task(stop.wait())
+        await asyncio.wait((announced, stopped), return_when=asyncio.FIRST_COMPLETED)
+        if announced.done():
+            announced.result()  # raises what it raised
+            await stopped
     finally:
         for server in servers:
             await server.close()
+
+
+async def _announce(servers: list[PhoneServer], adb_port: int):
+    """Prints one line when adb lists all of the phones."""
+    serials = [server.serial for server in servers]
+    adb = AdbServer(port=adb_port)
+    try:
+        async with asyncio.timeout(_READY_TIMEOUT_S):
+            while not set(serials) <= await asyncio.to_thread(_ready, adb):
+                await asyncio.sleep(_POLL_S)
+    except TimeoutError as error:
+        raise ConfigError(
+            f"The adb server at port {adb_port} did not connect to all phones within "
+            f"{_READY_TIMEOUT_S:.0f} s."
+        ) from error
+    print("ready", *serials, flush=True)
+
+
+def _ready(adb: AdbServer) -> set[str]:
+    try:
+        return {serial for serial, state in adb.devices().items() if state == "device"}
+    except DeviceError:  # it is being restarted
+        return set()
 
 
 def _check(args: Args):
@@ -87,24 +122,6 @@ def _check(args: Args):
 def _android(args: Args, index: int, port: int) -> Android:
     phone = Phone(args.seed + index, args.width, args.height)
     return Android(phone, serial_of(port), args.time_factor)
-
-
-async def _announce(servers: list[PhoneServer], adb_port: int, stop: asyncio.Event):
-    """Prints one line when the adb server is connected to all of the phones."""
-    waits = (server.wait_until_connected(_READY_TIMEOUT_S) for server in servers)
-    ready = asyncio.gather(*waits)
-    stopped = asyncio.create_task(stop.wait())
-    await asyncio.wait((ready, stopped), return_when=asyncio.FIRST_COMPLETED)
-    if stopped.done():
-        ready.cancel()
-        return
-    stopped.cancel()
-    if not all(ready.result()):
-        raise ConfigError(
-            f"The server at port {adb_port} did not connect within {_READY_TIMEOUT_S:.0f} s;"
-            " is it adb's?"
-        )
-    print("ready", *(server.serial for server in servers), flush=True)
 
 
 if __name__ == "__main__":

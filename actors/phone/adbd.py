@@ -116,7 +116,7 @@ class Connection:
         self.connected = asyncio.Event()
 
     async def serve(self):
-        """Handles packets until the host goes away or breaks the protocol."""
+        """Handles packets until the host goes away or breaks the protocol, or it is cancelled."""
         try:
             while True:
                 await self._packet()
@@ -125,15 +125,11 @@ class Connection:
         except ProtocolError as error:
             logger.warning("Dropped an adb connection: %s.", error)
         finally:
-            self._writer.close()
+            self._writer.transport.abort()  # a host that does not read can't hold us up
             tasks = [task for _, task in self._streams.values()]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-
-    def close(self):
-        """Hangs up; `serve` returns soon."""
-        self._writer.close()
 
     def send(self, command: int, first: int, second: int, payload: bytes | memoryview = b""):
         checksum = sum(payload) & 0xFFFFFFFF if self._checksums else 0

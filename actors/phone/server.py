@@ -6,6 +6,8 @@ import asyncio
 import errno
 import functools
 import logging
+import socket
+from collections.abc import Coroutine
 
 from actors.phone import services
 from actors.phone.adbd import Connection
@@ -26,6 +28,10 @@ def serial_of(port: int) -> str:
 
 def _reason(error: OSError) -> str:
     return "it is in use" if error.errno == errno.EADDRINUSE else str(error.strerror)
+
+
+def _hang_up(host: socket.socket, serving: asyncio.Task[None]):
+    host.close()
 
 
 class PhoneServer:
@@ -49,10 +55,10 @@ class PhoneServer:
         self.android = android
         self.port = port
         self._adb_port = adb_port
-        self._connections: dict[asyncio.Task, Connection] = {}
+        self._listener: socket.socket | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._connections: set[Connection] = set()
         self._changed = asyncio.Event()  # set whenever a connection comes up or ends
-        self._server: asyncio.Server | None = None
-        self._registration: asyncio.Task | None = None
 
     @property
     def serial(self) -> str:
@@ -61,17 +67,19 @@ class PhoneServer:
     @property
     def connected(self) -> bool:
         """Whether an adb server (or a client that speaks the transport itself) is connected."""
-        return any(connection.connected.is_set() for connection in self._connections.values())
+        return any(connection.connected.is_set() for connection in self._connections)
 
     async def start(self):
         """Begins to listen and to register; raises ConfigError if the port is taken."""
         try:
-            self._server = await asyncio.start_server(self._serve, HOST, self.port)
+            self._listener = socket.create_server((HOST, self.port))
         except OSError as error:
             raise ConfigError(
                 f"Port {self.port} cannot be used ({_reason(error)}); choose another one."
             ) from error
-        self._registration = asyncio.create_task(self._register())
+        self._listener.setblocking(False)
+        self._spawn(self._accept(self._listener))
+        self._spawn(self._register())
 
     async def wait_until_connected(self, timeout_s: float) -> bool:
         """Waits until an adb server is connected; False if none was in time."""
@@ -85,27 +93,41 @@ class PhoneServer:
 
     async def close(self):
         """Hangs up, and returns when nothing of it runs any more."""
-        if self._server is None or self._registration is None:
-            return
-        self._server.close()
-        self._registration.cancel()
-        for connection in self._connections.values():
-            connection.close()
-        await asyncio.gather(self._registration, *self._connections, return_exceptions=True)
-        await self._server.wait_closed()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._listener is not None:
+            self._listener.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
+    def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _accept(self, listener: socket.socket):
+        """Serves whoever connects. asyncio's own server complains when it is closed meanwhile."""
+        while True:
+            try:
+                host, _ = await asyncio.get_running_loop().sock_accept(listener)
+            except OSError as error:  # too many open files, or it is gone already
+                logger.warning("%s accepted no connection: %s.", self.serial, error)
+                await asyncio.sleep(_RETRY_S)
+            else:
+                serving = self._spawn(self._serve(host))
+                serving.add_done_callback(functools.partial(_hang_up, host))  # if it never began
+
+    async def _serve(self, host: socket.socket):
+        reader, writer = await asyncio.open_connection(sock=host)
         find = functools.partial(services.find, self.android)
         connection = Connection(reader, writer, find, services.banner(self.android))
-        serving = asyncio.current_task()
-        assert serving is not None
-        self._connections[serving] = connection
+        self._connections.add(connection)
         watching = asyncio.create_task(self._watch(connection))
         try:
             await connection.serve()
         finally:
             watching.cancel()
-            del self._connections[serving]
+            self._connections.discard(connection)
             self._changed.set()
 
     async def _watch(self, connection: Connection):
@@ -125,7 +147,8 @@ class PhoneServer:
             while self.connected:
                 await self._change()
             try:
-                await asyncio.wait_for(self._ask_server(), _DIAL_TIMEOUT_S)
+                async with asyncio.timeout(_DIAL_TIMEOUT_S):
+                    await self._ask_server()
             except (OSError, TimeoutError) as error:
                 logger.debug("adb server at port %d: %s.", self._adb_port, error)
             if not await self.wait_until_connected(_RETRY_S):

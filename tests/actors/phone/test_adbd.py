@@ -1,11 +1,9 @@
 """The phone's adbd under real clients, and under hosts that break the rules."""
 
 import io
-import pathlib
 import socket
 import struct
 import subprocess
-import sys
 import threading
 import time
 
@@ -15,7 +13,6 @@ from PIL import Image
 
 from actors.phone import adbd
 
-REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 HEADER = struct.Struct("<6I")
 
 
@@ -335,54 +332,3 @@ def test_a_host_that_does_not_wait_is_hung_up_on(host):
     host.send(b"WRTE", 7, 1, b"2")
     with pytest.raises((EOFError, ConnectionResetError)):
         host.receive()
-
-
-# The launcher.
-
-
-def launch(adb_server, *words):
-    return subprocess.Popen(
-        [sys.executable, str(REPOSITORY / "launch" / "phone.py"), *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=adb_server.environment,
-        text=True,
-    )
-
-
-def test_the_launcher_says_when_it_is_ready_and_ends_on_a_signal(adb_server, serve_phones):
-    with serve_phones(2) as phones:  # their ports are free again afterwards
-        port = phones.servers[0].port
-    with launch(adb_server, "--port", str(port), "--count", "2", "--seed", "5") as process:
-        assert process.stdout.readline() == f"ready emulator-{port - 1} emulator-{port + 1}\n"
-        assert {f"emulator-{port - 1}", f"emulator-{port + 1}"} <= adb_server.serials()
-        process.terminate()
-        assert process.wait(5) == 0
-        assert process.stderr.read() == ""
-
-
-def test_bad_ports_are_one_sentence_and_exit_code_2(adb_server, phone_server):
-    port = phone_server.servers[0].port
-    used = launch(adb_server, "--port", str(port))
-    even = launch(adb_server, "--port", str(port + 1))
-    for process, sentence in (
-        (used, f"phone: Port {port} cannot be used (it is in use); choose another one.\n"),
-        (even, f"phone: Port {port + 1} will not do: emulators have odd ports, from 1025"),
-    ):
-        out, err = process.communicate(timeout=10)
-        assert (process.returncode, out) == (2, "")
-        assert err.startswith(sentence)
-        assert len(err.splitlines()) == 1
-
-
-def test_a_server_port_that_is_none_is_one_sentence(adb_server):
-    done = subprocess.run(
-        [sys.executable, str(REPOSITORY / "launch" / "phone.py")],
-        env=adb_server.environment | {"ANDROID_ADB_SERVER_PORT": "x"},
-        capture_output=True,
-        timeout=10,
-    )
-    assert (done.returncode, done.stderr) == (
-        2,
-        b"phone: $ANDROID_ADB_SERVER_PORT must be between 1 and 65535, not x.\n",
-    )
