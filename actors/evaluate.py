@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from actors.environment import PhoneEnvironment
 from actors.policy import Policy
@@ -44,8 +44,8 @@ def evaluate(
     tasks: Iterable[Task],
     seeds: Iterable[int],
     temperature: float = 1.0,
-) -> list[Result]:
-    """Runs each task with the layout seed beside it.
+) -> Iterator[Result]:
+    """Runs each task with the layout seed beside it, and yields how it went.
 
     Tasks that were done at the start measure nothing and are left out; truncated episodes are not:
     count them apart.
@@ -54,21 +54,17 @@ def evaluate(
       DeviceError: The phone can't be reset.
     """
     agent = PolicyAgent(policy, temperature)
-    results = []
     for task, seed in zip(tasks, seeds, strict=True):
         episode = run_episode(environment, agent, task, seed, Signature("evaluate", "", 0))
         if episode is not None:
-            results.append(
-                Result(
-                    task.id,
-                    task.template,
-                    task.family,
-                    task.suite,
-                    seed,
-                    episode.ending,
-                    episode.cause,
-                    len(episode),
-                    int(episode.trajectory.invalid.sum()),
-                )
+            yield Result(
+                task.id,
+                task.template,
+                task.family,
+                task.suite,
+                seed,
+                episode.ending,
+                episode.cause,
+                len(episode),
+                int(episode.trajectory.invalid.sum()),
             )
-    return results

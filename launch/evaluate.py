@@ -11,20 +11,26 @@ if __name__ == "__main__":
 import dataclasses
 import itertools
 import json
+import logging
 import math
 import pathlib
 import random
 import sys
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from common.errors import ConfigError
+from common.errors import ConfigError, DistRLError
 from launch import environment, one_thread
 
+if TYPE_CHECKING:
+    from actors.evaluate import Result
+
 EVALUATION_SEEDS = 1_000_000_000  # phone layouts from here on are never trained on
+MODES = ("sampled", "greedy")
+PROGRESS_EVERY = 20  # episodes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,36 +45,52 @@ class Args:
     """A suite such as general-test, or a YAML file of tasks."""
     episodes: int = 100
     """Episodes for each way of acting; tasks are taken evenly."""
-    modes: tuple[str, ...] = ("sampled", "greedy")
+    modes: tuple[str, ...] = MODES
+    """Ways of acting: at the temperature of training, and always the likeliest token."""
     output: pathlib.Path | None = None
     """Where the JSON report goes; it is printed in any case."""
     seed: int = 0
+    """Of tasks, phone layouts and samples."""
     adb_port: int | None = None
     """Of the adb server; by default $ANDROID_ADB_SERVER_PORT, or 5037."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = tyro.cli(Args, args=argv)
+    # Orbax warns of handlers that it finds by itself.
+    logging.getLogger("absl").setLevel(logging.ERROR)
     try:
-        report = _run(args)
+        _check(args)
+        report = _run(args, environment.adb_port(args.adb_port))
     except ConfigError as error:
         print(f"evaluate: {error}", file=sys.stderr)
         return 2
+    except DistRLError as error:  # a phone that is gone for good
+        print(f"evaluate: {error}", file=sys.stderr)
+        return 1
     text = json.dumps(report, indent=1)
     if args.output:
-        args.output.parent.mkdir(parents=True, exist_ok=True)
         args.output.write_text(text, encoding="utf-8")
     print(text)
     return 0
 
 
-def _run(args: Args) -> dict[str, Any]:
-    if args.episodes < 1:
-        raise ConfigError(f"--episodes must be at least 1, not {args.episodes}.")
-    if unknown := set(args.modes) - {"sampled", "greedy"}:
+def _check(args: Args) -> None:
+    if not 1 <= args.episodes <= 100_000:
+        raise ConfigError(f"--episodes must be in 1..100000, not {args.episodes}.")
+    if not 0 <= args.seed < 2**31:
+        raise ConfigError(f"--seed must be in 0..{2**31 - 1}, not {args.seed}.")
+    if unknown := set(args.modes) - set(MODES):
         raise ConfigError(f"--modes are sampled and greedy, not {', '.join(sorted(unknown))}.")
-    adb_port = environment.adb_port(args.adb_port)
-    one_thread.configure()
+    if args.output:
+        try:
+            args.output.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"--output {args.output} can't be written: {error}.") from error
+
+
+def _run(args: Args, adb_port: int) -> dict[str, Any]:
+    one_thread.configure()  # before JAX is imported
     from actors import evaluate
     from actors.device import emulator
     from actors.environment import PhoneEnvironment
@@ -79,8 +101,8 @@ def _run(args: Args) -> dict[str, Any]:
     from common.tasks import load_tasks
     from learner.checkpoint import load_policy
 
-    params, meta = load_policy(args.checkpoint)
     tasks = list(load_tasks(args.tasks))
+    params, meta = load_policy(args.checkpoint)
     panel = random.Random(args.seed)
     panel.shuffle(tasks)  # an even share of all tasks, also where there are more than episodes
     chosen = list(itertools.islice(itertools.cycle(tasks), args.episodes))
@@ -96,16 +118,28 @@ def _run(args: Args) -> dict[str, Any]:
     )
     policy.set_params(params, meta["step"])
     with emulator.opened(args.emulator, adb_port) as device:
+        phone = PhoneEnvironment(device, StateJudge(), meta["horizon"])
         for mode in args.modes:
             began = time.monotonic()
-            phone = PhoneEnvironment(device, StateJudge(), meta["horizon"])
             temperature = meta["temperature"] if mode == "sampled" else 0.0
-            results = evaluate.evaluate(phone, policy, chosen, seeds, temperature)
+            running = evaluate.evaluate(phone, policy, chosen, seeds, temperature)
+            results = list(_shown(running, mode, args.episodes))
             report[mode] = summarise(results) | {"wall_s": round(time.monotonic() - began, 1)}
     return report
 
 
-def summarise(results: Sequence[Any]) -> dict[str, Any]:
+def _shown(running: Iterable[Result], mode: str, episodes: int) -> Iterable[Result]:
+    """Passes results on and says now and then how far they are."""
+    done, successes = 0, 0
+    for result in running:
+        done, successes = done + 1, successes + result.success
+        if done % PROGRESS_EVERY == 0:
+            said = f"{mode} {done} of {episodes}, success {successes / done:.2f} so far"
+            print(said, file=sys.stderr, flush=True)
+        yield result
+
+
+def summarise(results: Sequence[Result]) -> dict[str, Any]:
     """Success over the episodes that were not cut short by the device, overall and by family."""
     judged = [result for result in results if result.ending != "truncated"]
     low, high = wilson(sum(result.success for result in judged), len(judged))
@@ -129,7 +163,7 @@ def summarise(results: Sequence[Any]) -> dict[str, Any]:
 
 
 def wilson(successes: int, n: int, z: float = 1.959964) -> tuple[float, float]:
-    """Wilson's score interval of a share at 95 % (Wilson 1927); (0, 1) for no trials."""
+    """Returns Wilson's score interval of a share at 95 % (Wilson 1927); (0, 1) for no trials."""
     if n == 0:
         return 0.0, 1.0
     share = successes / n
