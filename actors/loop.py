@@ -90,7 +90,13 @@ class Actor:
         welcome, config = self._client.welcome, self._config
         logger.info("Joined run %s.", welcome.run)
         return Session(
-            welcome, self._device, self._judge, config.name, config.seed, config.settle_s
+            welcome,
+            self._device,
+            self._judge,
+            config.name,
+            config.seed,
+            config.settle_s,
+            self._client.pulse.version.lineage,
         )
 
     def _mode(self) -> Mode:

@@ -79,6 +79,7 @@ class Session:
         name: str,
         seed: int,
         settle_s: float | None,
+        lineage: int = 0,
     ):
         self.config_id = welcome.config_id
         self.settings = Settings.from_dict(welcome.settings)
@@ -95,7 +96,8 @@ class Session:
         if device.simulated:
             self.expert = Demonstrator(device, self._policy, self.settings.expert_epsilon)
         # Actors of one seed differ by name, or all would play the same tasks.
-        self._random = random.Random(f"{name} {seed}")
+        # A restored learner's run goes on with new tasks, not with those of its beginning.
+        self._random = random.Random(f"{name} {seed} {lineage}")
         self.sampler = TaskSampler(tasks, self._random.randrange(2**31))
 
     def use(self, version: Version, params: dict[str, Any]) -> None:

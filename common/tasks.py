@@ -36,7 +36,7 @@ SPECS = tuple(f"{suite}-{part}" for suite in (*SUITES, "all") for part in PARTS)
 
 _EVERY = 4  # every 4th value of a pool is kept for the test
 _MOST = {"train": 40, "test": 8}  # tasks of one template; of more combinations some are drawn
-_MADE_UP = 12  # made-up tasks of one template
+_MADE_UP = 4  # made-up tasks of one template
 _TEMPLATE_FIELDS = ("family", "goal", "fold", "every", "query", "keys")
 
 

@@ -15,7 +15,7 @@ from learner.update import UpdateConfig
 class WarmStartConfig:
     """Demonstrations and the supervised start; 0 demonstrations skips it."""
 
-    demonstrations: int = 1500  # episodes
+    demonstrations: int = 2000  # episodes
     begin: int = 100  # episodes before the first gradient step
     batch: int = 32  # steps
     success: float = 0.5  # stop when the sampled success of the newest episodes is this
@@ -104,11 +104,12 @@ class LearnerConfig:
 def quick() -> LearnerConfig:
     """What two cores learn in a quarter of an hour, on the simulated phone."""
     return LearnerConfig(
-        tasks="all-practice",
         horizon={"general": 12, "webshop": 14},
         minutes=11.0,
         warm_start=WarmStartConfig(success=0.45),
-        reinforce=ReinforceConfig(episodes=3000),
+        reinforce=ReinforceConfig(
+            episodes=4000, batch_steps=128, critic_updates=2, replay_episodes=1500, publish_every=3
+        ),
         update=UpdateConfig(
             policy_lr=5e-4,
             gamma=0.97,

@@ -114,6 +114,8 @@ class PhoneServer:
                 logger.warning("%s accepted no connection: %s.", self.serial, error)
                 await asyncio.sleep(_RETRY_S)
             else:
+                # Without it an answer of two packets waits 40 ms for the other side's delayed ACK.
+                host.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 serving = self._spawn(self._serve(host))
                 serving.add_done_callback(functools.partial(_hang_up, host))  # if it never began
 

@@ -66,7 +66,7 @@ def shared_slots(task: Task) -> dict[str, str]:
 def test_made_up_values_are_no_test_values():
     test = {task.goal.lower() for task in load_tasks("all-test")}
     made_up = [task for task in load_tasks("all-practice") if task.split == "made-up"]
-    assert len(made_up) > 300
+    assert len(made_up) > 100
     assert not test & {task.goal.lower() for task in made_up}
 
 
@@ -95,20 +95,19 @@ def test_every_value_of_a_closed_set_is_trained_with_some_wording():
 
 
 def test_words_are_found_in_any_case_and_order():
-    task = next(
-        task for task in builtin_tasks() if task.goal == "What's the weather like in New York?"
-    )
+    task = next(task for task in builtin_tasks() if task.template == "flights")
+    start, end = (task.value(name).lower() for name in ("city", "city2"))
     row = "Row: 0 id=1, active={}, incognito=0, url=https://www.google.com/search?q={}, title=x"
 
     def done(query: str, active: str = "1") -> bool:
         return all(check.holds(row.format(active, query)) for check in task.checks)
 
-    assert done("weather+in+new+york")
-    assert done("new+york+weather+today")
-    assert not done("weather+in+york")
-    assert not done("weather+in+newyork")
-    assert not done("weather+in+new+york", active="0")
-    assert not done("weather, title=new york")
+    assert done(f"flights+from+{start}+to+{end}")
+    assert done(f"{end}+{start}+Flights+today")
+    assert not done(f"flights+from+{start}")
+    assert not done(f"flights+{start}{end}")
+    assert not done(f"flights+from+{start}+to+{end}", active="0")
+    assert not done(f"flights, title={start} {end}")
 
 
 def test_a_file_of_tasks_is_read(tmp_path):
