@@ -81,6 +81,10 @@ def _check(args: Args) -> None:
         if not getattr(args, name) > 0:
             flag = name.replace("_", "-")
             raise ConfigError(f"--{flag} must be above 0, not {getattr(args, name)}.")
+    if not 0 <= args.seed < 2**31:
+        raise ConfigError(f"--seed must be in 0..{2**31 - 1}, not {args.seed}.")
+    if args.settle_s is not None and not 0 <= args.settle_s <= 60:
+        raise ConfigError(f"--settle-s must be in 0..60, not {args.settle_s}.")
 
 
 def _run(args: Args) -> None:
