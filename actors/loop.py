@@ -168,12 +168,13 @@ class Actor:
         logger.warning("Failure %d of %d in a row. %s", self._failures, DEVICE_FAILURES, cause)
         if self._failures >= DEVICE_FAILURES:
             raise DeviceError(f"The phone or its judge failed {self._failures} times: {cause}")
-        self._client.heartbeat("recovering", cause)
+        self._client.heartbeat("recovering", f"{self._report()}: {cause}")
         self._device.wait_ready(self._config.ready_timeout_s)
 
     def _report(self) -> str:
+        """Returns how many of the episodes were successes, and what was lost, in a few words."""
         counts = self._counts
-        text = f"{counts['episodes']} episodes, {counts['successes']} successes"
+        text = f"{counts['successes']}/{counts['episodes']} ok"
         return text + "".join(
             f", {counts[name]} {name}" for name in ("truncated", "skipped") if counts[name]
         )

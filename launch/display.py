@@ -13,6 +13,7 @@ import rich.table
 import rich.text
 
 PLAIN_EVERY_S = 5.0
+PLAIN_WIDTH = 200
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,8 +24,8 @@ class View:
       phase: What the run is doing, in words.
       elapsed_s: Since it started.
       left_s: At most, before the evaluation; None if that is not known.
-      learner: The learner's own status; empty as long as it does not answer.
-      processes: State and details of each process, by name.
+      learner: The learner's own status; empty if it does not matter or does not answer.
+      processes: State and details of each process, by name. A colon ends what is important.
     """
 
     phase: str
@@ -62,50 +63,53 @@ class Display:
             self._live.stop()
 
 
-def table(view: View) -> rich.table.Table:
-    """Returns a view as a table for a terminal."""
+def table(view: View) -> rich.console.Group:
+    """Returns a view for a terminal: what is known, and a row for each process."""
     grid = rich.table.Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
-    grid.add_column()
-    for name, value in facts(view):
-        grid.add_row(name, value)
-    for name, words in view.processes.items():
-        grid.add_row(
-            name, rich.text.Text(" ".join(words), "dim", overflow="ellipsis", no_wrap=True)
-        )
-    return grid
+    grid.add_column(no_wrap=True)
+    grid.add_column(style="dim", no_wrap=True, overflow="ellipsis")
+    for name, (state, details) in view.processes.items():
+        grid.add_row(name, state, rich.text.Text(details))
+    return rich.console.Group(rich.text.Text(" | ".join(facts(view)), "bold"), grid)
 
 
 def line(view: View) -> str:
-    """Returns a view as one line; details are left out."""
-    processes = ", ".join(f"{name} {state}" for name, (state, _) in view.processes.items())
-    return " | ".join([*(f"{name} {value}" for name, value in facts(view)), processes])
+    """Returns a view as one line; processes that just run are left out."""
+    processes = [
+        f"{name} {state} {details.partition(':')[0]}".rstrip()
+        for name, (state, details) in view.processes.items()
+        if details or state != "running"
+    ]
+    text = " | ".join([*facts(view), *([", ".join(processes)] if processes else [])])
+    return text if len(text) <= PLAIN_WIDTH else text[: PLAIN_WIDTH - 3] + "..."
 
 
-def facts(view: View) -> list[tuple[str, str]]:
-    """Returns what is known at the moment as pairs of name and value."""
-    status = view.learner
-    pairs = [("time", clock(view.elapsed_s)), ("phase", view.phase)]
-    if status:
-        demonstrations, episodes = status["demonstrations"], status["episodes"]
-        pairs += [
-            ("step", f"{status['updates']}"),
-            ("demonstrations", f"{demonstrations} of {status['target_demonstrations']}"),
-            ("episodes", f"{episodes} of {status['target_episodes']}"),
-            ("episodes/s", f"{status['episodes_per_s']:.1f}"),
-            ("success", success(status)),
-            ("version", f"{status['version']}, actors {status['lag_versions']:.1f} behind"),
-        ]
+def facts(view: View) -> list[str]:
+    """Returns what is known at the moment, the most important first."""
+    known = [clock(view.elapsed_s), view.phase]
     if view.left_s is not None:
-        pairs.append(("left", f"at most {clock(view.left_s)}"))
-    return pairs
+        known.append(f"at most {clock(view.left_s)} left")
+    if not view.learner:
+        return known
+    status = view.learner
+    episodes = f"episodes {status['episodes']}/{status['target_episodes']}"
+    if view.phase == "warm start":
+        episodes = f"demonstrations {status['demonstrations']}/{status['target_demonstrations']}"
+    return [
+        *known,
+        f"step {status['updates']}",
+        f"{episodes}, {status['episodes_per_s']:.1f}/s",
+        f"success {success(status)}",
+        f"version {status['version']}, lag {status['lag_versions']:.1f}",
+    ]
 
 
 def success(status: Mapping[str, Any]) -> str:
     """Returns how many of the newest episodes succeeded, in words."""
     if not status["measured"]:
         return "not measured yet"
-    return f"{status['success']:.2f} of the last {status['measured']}"
+    return f"{status['success']:.2f} of last {status['measured']}"
 
 
 def clock(seconds: float) -> str:

@@ -8,14 +8,14 @@ import pathlib
 import shlex
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from actors.device.server import AdbServer, Channel, private_server
 from common import channel, errors, ports
 from launch import summary
 from launch.display import Display, View
-from launch.processes import Program, State, Supervisor
+from launch.processes import Program, State, Supervisor, tail
 
 LAUNCHERS = pathlib.Path(__file__).resolve().parent
 LEARNER_RESTARTS = 1  # from its checkpoint
@@ -202,30 +202,45 @@ class LocalSystem:
             self._status = channel.ask_status(self._learner, timeout_s=0.3) or self._status
 
     def _view(self) -> View:
-        learner = self._status.get("learner", {})
         elapsed_s = time.monotonic() - self._began
         if self._phase == "evaluation":
-            phase, left_s = self._phase, None
-        else:
-            phase, left_s = learner.get("phase", self._phase), self._config.minutes * 60 - elapsed_s
-        if left_s is not None and learner.get("episodes_per_s") and phase == "reinforce":
-            missing = learner["target_episodes"] - learner["episodes"]
-            left_s = min(left_s, missing / learner["episodes_per_s"])
+            return View(self._phase, elapsed_s, None, {}, self._processes())
+        learner = self._status.get("learner", {})
+        left_s = left(self._config.minutes * 60, learner) if learner else None
+        phase = learner.get("phase", self._phase)
         return View(phase, elapsed_s, left_s, learner, self._processes())
 
     def _processes(self) -> dict[str, tuple[str, str]]:
-        """Returns state and details of each process: its own words where the learner has them."""
+        """Returns state and details of each process: its own words where there are any."""
         shown: dict[str, tuple[str, str]] = {}
         actors = self._status.get("actors", {})
         for name, state in self._supervisor.states().items():
-            if name in actors and state is State.RUNNING:
+            if state is not State.RUNNING:
+                shown[name] = (state, "")
+            elif name in actors:
                 shown[name] = (actors[name]["state"], actors[name]["detail"])
+            elif name.startswith("evaluate-"):
+                shown[name] = (state, tail(self._supervisor.log_path(name), 1))
             else:
                 shown[name] = (state, "")
         return shown
 
     def _finished(self, name: str) -> bool:
         return self._supervisor.state(name) is State.FINISHED
+
+
+def left(limit_s: float, learner: Mapping[str, Any]) -> float:
+    """Returns for how long the learner will go on at most.
+
+    Args:
+      limit_s: Its wall time in all.
+      learner: Its status.
+    """
+    left_s = limit_s - learner["elapsed_s"]
+    if learner["phase"] == "reinforce" and learner["episodes_per_s"] > 0:
+        missing = learner["target_episodes"] - learner["episodes"]
+        left_s = min(left_s, missing / learner["episodes_per_s"])
+    return left_s
 
 
 def _devices(server: AdbServer) -> dict[str, str] | None:

@@ -1,6 +1,5 @@
 """The orchestration with a real adb server and real phones; the learner and the rest stand in."""
 
-import io
 import json
 import os
 import pathlib
@@ -14,7 +13,7 @@ import rich.console
 
 from common import errors
 from launch import local, summary
-from launch.display import Display, View, line, table
+from launch.display import Display
 from launch.processes import ProcessDied
 from launch.system import LocalConfig, LocalSystem
 
@@ -144,29 +143,6 @@ def test_the_summary_says_what_online_learning_gained(tmp_path):
     assert "| warm start | sampled | 50.0 % | 43.0 to 57.0 % | 182 |" in text
     assert "+25.0 points" in text
     assert json.loads((tmp_path / "summary.json").read_text()) == result
-
-
-def test_a_view_is_shown_as_a_line_and_as_a_table():
-    learner = {
-        "updates": 12,
-        "demonstrations": 30,
-        "target_demonstrations": 100,
-        "episodes": 0,
-        "target_episodes": 2000,
-        "episodes_per_s": 8.25,
-        "success": 0.5,
-        "measured": 64,
-        "version": 7,
-        "lag_versions": 1.5,
-    }
-    processes = {"actor-0": ("exploring", "12 episodes")}
-    view = View("warm start", 65, 120, learner, processes)
-    shown = line(view)
-    assert shown.startswith("time 1:05 | phase warm start | step 12 |")
-    assert shown.endswith("version 7, actors 1.5 behind | left at most 2:00 | actor-0 exploring")
-    console = rich.console.Console(width=100, record=True, file=io.StringIO())
-    console.print(table(view))
-    assert "exploring 12 episodes" in console.export_text()
 
 
 @pytest.mark.slow
