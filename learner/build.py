@@ -31,7 +31,7 @@ from learner.loop import Learner, Progress
 from learner.publish import Publisher
 from learner.update import make_updates
 
-GOAL_WEIGHT = 20  # against the grammar's corpus, so that a goal's words become one token each
+TEXT_WEIGHT = 20  # against the grammar's corpus, so that the tasks' words become one token each
 
 logger = logging.getLogger(__name__)
 
@@ -85,9 +85,10 @@ def learner(
         saved = checkpoints.latest_meta()
         tasks = load_tasks(config.tasks)
         if saved is None:
-            goals = [task.goal for task in tasks]
+            # A value on its own too: at the start of a typed text it has no space before it.
+            texts = [t for task in tasks for t in (task.goal, *dict(task.values).values())]
             tokenizer = Tokenizer.train(
-                itertools.chain(grammar_corpus(), goals * GOAL_WEIGHT), config.vocab_size
+                itertools.chain(grammar_corpus(), texts * TEXT_WEIGHT), config.vocab_size
             )
             progress, rng = Progress(lineage=1), np.random.default_rng(seed)
         else:
