@@ -59,7 +59,8 @@ def test_a_task_is_solved_over_adb_on_a_large_screen(task):
 def test_doing_one_task_is_not_doing_another():
     tasks: dict[str, list[Task]] = {}
     for task in builtin_tasks():
-        tasks.setdefault(task.family, []).append(task)
+        if task.split != "made-up":  # a made-up value may be a word of a real one
+            tasks.setdefault(task.family, []).append(task)
     for family in tasks.values():
         rng = random.Random(family[0].family)
         for task in rng.sample(family, min(4, len(family))):
