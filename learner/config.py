@@ -15,7 +15,7 @@ from learner.update import UpdateConfig
 class WarmStartConfig:
     """Demonstrations and the supervised start; 0 demonstrations skips it."""
 
-    demonstrations: int = 2000  # episodes
+    demonstrations: int = 1200  # episodes
     begin: int = 100  # episodes before the first gradient step
     batch: int = 32  # steps
     success: float = 0.5  # stop when the sampled success of the newest episodes is this
