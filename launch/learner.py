@@ -61,7 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    logging.getLogger("absl").setLevel(logging.WARNING)
+    for name in ("absl", "jax"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     try:
         return _run(args)
     except ConfigError as error:

@@ -79,11 +79,14 @@ def learner(
     Raises:
       ConfigError: the port is in use, or the folder holds a run of another model.
     """
-    workdir.mkdir(parents=True, exist_ok=True)
+    tasks = load_tasks(config.tasks)
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{workdir} can't be made: {error.strerror}.") from error
     with contextlib.ExitStack() as stack:
         checkpoints = stack.enter_context(Checkpoints(workdir / "checkpoints"))
         saved = checkpoints.latest_meta()
-        tasks = load_tasks(config.tasks)
         if saved is None:
             # A value on its own too: at the start of a typed text it has no space before it.
             texts = [t for task in tasks for t in (task.goal, *dict(task.values).values())]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import shutil
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -34,13 +35,15 @@ class Checkpoints:
 
     def __init__(self, folder: pathlib.Path, keep: int = 2):
         self._pinned = PinnedSteps()
+        for unfinished in folder.glob("*.orbax-checkpoint-tmp*"):
+            shutil.rmtree(unfinished)  # of a learner that was killed while it saved
         self._manager = ocp.CheckpointManager(
             folder.absolute(),
+            item_handlers=_handlers(),
             options=ocp.CheckpointManagerOptions(
                 preservation_policy=checkpoint_managers.AnyPreservationPolicy(
                     [checkpoint_managers.LatestN(keep), self._pinned]
                 ),
-                cleanup_tmp_directories=True,
             ),
         )
 
@@ -81,19 +84,26 @@ class Checkpoints:
         if step is None:
             raise ConfigError("There is no checkpoint to restore.")
         target = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
-        try:
-            restored = self._manager.restore(
-                step,
-                args=ocp.args.Composite(
-                    params=ocp.args.StandardRestore(target.params),
-                    rest=ocp.args.StandardRestore(target._replace(params=None)._asdict()),
-                ),
-            )
-        except ValueError as error:
-            raise ConfigError(
-                f"Checkpoint {step} in {self._manager.directory} is of another model: {error}"
-            ) from error
+        self._check(step, target.params)
+        restored = self._manager.restore(
+            step,
+            args=ocp.args.Composite(
+                params=ocp.args.StandardRestore(target.params),
+                rest=ocp.args.StandardRestore(target._replace(params=None)._asdict()),
+            ),
+        )
         return LearnerState(**restored["rest"])._replace(params=restored["params"])
+
+    def _check(self, step: int, params: Any) -> None:
+        """Raises ConfigError if the saved parameters have other names or shapes."""
+        saved = _shapes(self._manager.item_metadata(step)["params"])
+        wanted = _shapes(params)
+        if saved != wanted:
+            different = sorted({name for name, _ in set(saved.items()) ^ set(wanted.items())})
+            raise ConfigError(
+                f"Checkpoint {step} in {self._manager.directory} is of another model; "
+                f"{len(different)} parameters differ, the first is {different[0]}."
+            )
 
     def wait(self) -> None:
         self._manager.wait_until_finished()
@@ -120,32 +130,44 @@ def load_policy(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, Any]]:
       path: A run's `checkpoints` folder (its newest is taken) or one step's folder in it.
 
     Raises:
-      ConfigError: where there is no such checkpoint, with what there is.
+      ConfigError: where there is no such checkpoint.
     """
     path = path.absolute()
     if not path.is_dir():
         raise ConfigError(f"There is no checkpoint folder {path}.")
-    if path.name.isdecimal():
-        folder, step = path.parent, int(path.name)
-    else:
-        folder, step = path, None
+    folder = path.parent if path.name.isdecimal() else path
+    found = [
+        int(p.name) for p in folder.iterdir() if p.name.isdecimal() and (p / "params").is_dir()
+    ]
+    wanted = int(path.name) if path.name.isdecimal() else max(found, default=None)
+    if wanted not in found:
+        raise ConfigError(
+            f"{path} holds no finished checkpoint; give a run's checkpoints folder or a step in it."
+        )
     options = ocp.CheckpointManagerOptions(read_only=True)
-    with ocp.CheckpointManager(folder, options=options) as manager:
-        if step is None:
-            step = manager.latest_step()
-        if step is None or step not in manager.all_steps():
-            raise ConfigError(
-                f"{path} holds no finished checkpoint; "
-                "give a run's checkpoints folder or a step in it."
-            )
-        meta = manager.restore(step, args=ocp.args.Composite(meta=ocp.args.JsonRestore()))["meta"]
-        shapes = manager.item_metadata(step)["params"]
-        target = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), shapes)
+    with ocp.CheckpointManager(folder, item_handlers=_handlers(), options=options) as manager:
         sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
         target = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), target
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+            manager.item_metadata(wanted)["params"],
         )
-        params = manager.restore(
-            step, args=ocp.args.Composite(params=ocp.args.StandardRestore(target))
-        )["params"]
-    return jax.device_get(params), {**meta, "step": step}
+        restored = manager.restore(
+            wanted,
+            args=ocp.args.Composite(
+                params=ocp.args.StandardRestore(target), meta=ocp.args.JsonRestore()
+            ),
+        )
+    return jax.device_get(restored["params"]), {**restored["meta"], "step": wanted}
+
+
+def _handlers() -> dict[str, Any]:
+    return {
+        "params": ocp.StandardCheckpointHandler(),
+        "rest": ocp.StandardCheckpointHandler(),
+        "meta": ocp.JsonCheckpointHandler(),
+    }
+
+
+def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path): tuple(leaf.shape) for path, leaf in leaves}
