@@ -36,7 +36,9 @@ class Args:
     """Where actors send episodes; parameters are served on the next port."""
     preset: Literal["default", "quick"] = "quick"
     """`quick`: the tiny model on the simulated phone; `default`: the paper's settings."""
-    algorithm: Literal["distrl", "filtered-bc"] = "distrl"
+    algorithm: Literal["distrl", "filtered-bc"] = "filtered-bc"
+    """`distrl`: A-RIDE with DPER; `filtered-bc`: imitation of the episodes that succeeded, invalid
+    steps left out."""
     seed: int = 0
     tasks: str | None = None
     """A suite such as all-train, general-train, webshop-train, or a YAML file of tasks."""

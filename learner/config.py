@@ -6,7 +6,6 @@ import dataclasses
 from typing import Any
 
 from common.errors import ConfigError
-from learner.losses import PolicyLossConfig
 from learner.priorities import PriorityConfig
 from learner.update import UpdateConfig
 
@@ -105,17 +104,12 @@ def quick() -> LearnerConfig:
     """What two cores learn in a quarter of an hour, on the simulated phone."""
     return LearnerConfig(
         horizon={"general": 12, "webshop": 14},
-        minutes=11.0,
+        minutes=9.0,
         warm_start=WarmStartConfig(success=0.45),
         reinforce=ReinforceConfig(
-            episodes=4000, batch_steps=128, critic_updates=2, replay_episodes=1500, publish_every=3
+            episodes=6000, batch_steps=128, critic_updates=2, replay_episodes=3000, publish_every=3
         ),
-        update=UpdateConfig(
-            policy_lr=5e-4,
-            gamma=0.97,
-            kappa=0.0,
-            loss=PolicyLossConfig(entropy=0.0),
-        ),
+        update=UpdateConfig(policy_lr=8e-4, gamma=0.97, kappa=0.0),
     )
 
 

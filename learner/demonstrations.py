@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -37,6 +38,9 @@ class Demonstrations:
 
     def __len__(self) -> int:
         return len(self._episodes)
+
+    def __iter__(self) -> Iterator[Episode]:
+        return iter(self._episodes)
 
     def insert(self, episode: Episode) -> None:
         start = self._ends[-1] if self._ends else 0

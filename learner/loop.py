@@ -159,6 +159,11 @@ class Learner:
         self._publish()
         self._save()
         self._state = self._updates.restart_policy_optimizer(self._state)
+        if self.config.priority.successes_only:
+            # Imitation has no use for mu, which the expert has none of: its episodes count as
+            # one's own, until newer ones take their place.
+            for episode in self._demos:
+                self._replay.insert(episode, fresh=False)
 
     def _reinforce(self) -> bool:
         """The critic's own steps, then one of the policy, as the update-to-data bound allows."""

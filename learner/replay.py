@@ -47,15 +47,18 @@ class Replay:
     def __len__(self) -> int:
         return min(self._next, len(self._entries))
 
-    def insert(self, episode: Episode, weight: float | None = None) -> Handle:
-        """Adds an episode at `weight`, by default the largest so far; 0 keeps it from samples."""
+    def insert(self, episode: Episode, weight: float | None = None, fresh: bool = True) -> Handle:
+        """Adds an episode at `weight`, by default the largest so far; 0 keeps it from samples.
+
+        One that is not `fresh` waits for its turn by priority.
+        """
         slot = self._next % len(self._entries)
         handle = Handle(slot, self._next // len(self._entries))
         outcome = np.full(len(episode), float(episode.success), np.float32)
         self._entries[slot] = Entry(handle, episode, outcome)
         weight = self._largest if weight is None else weight
         self._tree.set(slot, weight)
-        if weight > 0:
+        if weight > 0 and fresh:
             self._fresh.append(handle)
         self._next += 1
         self.inserted_steps += len(episode)
