@@ -14,7 +14,7 @@ from learner.update import UpdateConfig
 class WarmStartConfig:
     """Demonstrations and the supervised start; 0 demonstrations skips it."""
 
-    demonstrations: int = 1200  # episodes
+    demonstrations: int = 1800  # episodes
     begin: int = 100  # episodes before the first gradient step
     batch: int = 32  # steps
     success: float = 0.5  # stop when the sampled success of the newest episodes is this
@@ -105,7 +105,7 @@ def quick() -> LearnerConfig:
     return LearnerConfig(
         horizon={"general": 12, "webshop": 14},
         minutes=9.0,
-        warm_start=WarmStartConfig(success=0.45),
+        warm_start=WarmStartConfig(success=0.5),
         reinforce=ReinforceConfig(
             episodes=6000, batch_steps=128, critic_updates=2, replay_episodes=3000, publish_every=3
         ),
