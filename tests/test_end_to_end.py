@@ -52,7 +52,8 @@ class System:
         sets = [word for name, value in SMALL.items() for word in ("--set", name, value)]
         self.start(
             "learner", "learner.py", "--workdir", self.workdir, "--listen", self.address,
-            "--demonstrations", 6, "--episodes", episodes, "--threads", 1, *sets,
+            "--algorithm", "distrl", "--demonstrations", 6, "--episodes", episodes,
+            "--threads", 1, *sets,
         )  # fmt: skip
 
     def start_actor(self, number):

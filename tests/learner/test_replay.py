@@ -81,6 +81,14 @@ def test_every_new_episode_is_handed_out_once_and_whole():
     assert seen == list(range(9))
 
 
+def test_what_is_not_fresh_waits_for_its_turn():
+    replay = Replay(8, np.random.default_rng(0))
+    replay.insert(episode(length=5, seq=0), weight=1e-12, fresh=False)
+    for seq in range(1, 4):
+        replay.insert(episode(length=5, seq=seq), weight=1.0)
+    assert [entry.episode.seq for entry in replay.sample(15)] == [1, 2, 3]
+
+
 def test_the_oldest_is_evicted_and_a_late_update_is_counted():
     replay = Replay(3, np.random.default_rng(0))
     first = replay.insert(episode(seq=0))
