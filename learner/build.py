@@ -98,6 +98,8 @@ def learner(
             tokenizer = Tokenizer.from_json(saved["tokenizer"])
             progress = Progress(**saved["progress"])
             progress.lineage += 1  # versions before and after a restart are never confused
+            if progress.phase == "done" and progress.episodes < config.reinforce.episodes:
+                progress.phase = "reinforce"  # more was asked for than before
             rng = np.random.default_rng()
             rng.bit_generator.state = saved["rng"]
         model = dataclasses.replace(

@@ -26,8 +26,7 @@ class Demonstrations:
     """All steps of the successful demonstrations, sampled in proportion to their last loss.
 
     Half of the steps are the same few taps, known after a minute; typed text and the icons of the
-    home screen take longer. Sampling by loss reached the same likelihood of held-out text in half
-    of the updates.
+    home screen take longer, and by their loss they come more often.
     """
 
     def __init__(self, capacity: int):
