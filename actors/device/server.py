@@ -17,6 +17,7 @@ import time
 from common.errors import ConfigError, DeviceError
 
 DEFAULT_PORT = 5037
+STARTING_S = 5.0  # that a server takes from its first breath to its first answer, at most
 _STDOUT, _STDERR, _EXIT = 1, 2, 3  # packet ids of shell_v2
 _PACKET = struct.Struct("<BI")
 
@@ -84,16 +85,27 @@ class AdbServer:
         if self.host not in ("127.0.0.1", "localhost"):
             raise ConfigError(f"No adb server answers at {where}; start one there.")
         if self._listens():
-            raise ConfigError(f"What listens at {where} is no adb server; name another port.")
+            # A server that somebody else has just started listens before it answers.
+            if not self._comes_up():
+                raise ConfigError(f"What listens at {where} is no adb server; name another port.")
+            return
         try:
             command = [adb_path(), "-P", str(self.port), "start-server"]
             started = subprocess.run(command, capture_output=True, text=True, timeout=20)
         except subprocess.TimeoutExpired as error:
             raise ConfigError(f"The adb server at {where} did not come up in 20 s.") from error
         # Two starters at once make one of them fail, though the server is up.
-        if not self._answers():
+        if not self._comes_up():
             said = started.stderr.strip() or f"exit code {started.returncode}"
             raise ConfigError(f"The adb server at {where} did not come up: {said}")
+
+    def _comes_up(self) -> bool:
+        deadline = time.monotonic() + STARTING_S
+        while not self._answers():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.1)
+        return True
 
     def _answers(self) -> bool:
         try:

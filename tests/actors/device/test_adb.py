@@ -1,5 +1,6 @@
 """The adb client against a server that misbehaves."""
 
+import concurrent.futures
 import shlex
 import socket
 import time
@@ -8,7 +9,8 @@ import numpy as np
 import pytest
 
 from actors.device.adb import AdbDevice, connect, typable
-from actors.device.server import AdbServer
+from actors.device.server import AdbServer, Channel
+from common import ports
 from common.errors import ConfigError, DeviceError
 from tests.actors.fakes import fake_adb, packet, png, printing
 
@@ -184,3 +186,16 @@ def test_a_port_of_something_else_is_not_fought_for():
         port = silent.getsockname()[1]
         with pytest.raises(ConfigError, match=rf"listens at 127\.0\.0\.1:{port} is no adb server"):
             AdbServer(port=port).ensure()
+
+
+def test_many_may_start_the_server_at_once(tmp_path, monkeypatch):
+    for name, value in (("HOME", str(tmp_path)), ("ADB_MDNS", "0"), ("ADB_USB", "0")):
+        monkeypatch.setenv(name, value)
+    port = ports.free_port()
+    try:
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+            list(pool.map(lambda _: AdbServer(port=port).ensure(), range(6)))  # none raises
+        assert AdbServer(port=port).query("host:version")
+    finally:
+        with Channel(AdbServer(port=port), "host:kill", 5.0) as channel:
+            channel.request("host:kill")
