@@ -29,7 +29,8 @@ class Batch(NamedTuple):
     repeats: np.ndarray  # [N] float32
     time: np.ndarray  # [N] float32, steps done before, over the horizon
     last_invalid: np.ndarray  # [N] float32, of the step before
-    known: np.ndarray  # [N] float32; 1 where the episode's outcome is known (not truncated)
+    known: np.ndarray  # [N] float32; 1 where the outcome is known (not truncated) and the policy's
+    expert: np.ndarray  # [N] float32; 1 where an expert acted, whose mu nobody knows
     mask: np.ndarray  # [N] float32; 1 where the action may be learned from
 
 
@@ -82,7 +83,14 @@ def pack(entries: Sequence[Entry], size: int, horizon: int) -> Batch:
         ),
         known=column(
             [
-                one * (entry.episode.ending != "truncated")
+                one * (entry.episode.ending != "truncated" and entry.episode.source != "expert")
+                for one, entry in zip(spread, entries, strict=True)
+            ],
+            np.float32,
+        ),
+        expert=column(
+            [
+                one * (entry.episode.source == "expert")
                 for one, entry in zip(spread, entries, strict=True)
             ],
             np.float32,
