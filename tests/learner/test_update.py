@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from common.models import autoui
+from common.models.distribution import FREE
 from common.types import Ending
 from learner import sharding
 from learner.demonstrations import Demonstrations
@@ -35,7 +36,7 @@ MODEL = dataclasses.replace(
 @pytest.fixture(scope="module")
 def updates():
     config = UpdateConfig(policy_lr=1e-2, policy_warmup=1, imitation_lr=1e-2, imitation_warmup=1)
-    return make_updates(MODEL, config, 1.0, sharding.make_mesh())
+    return make_updates(MODEL, config, FREE, sharding.make_mesh())
 
 
 @pytest.fixture
