@@ -114,9 +114,7 @@ def learner(
         mesh = sharding.make_mesh(*config.mesh)
         for size in (config.reinforce.batch_steps, config.warm_start.batch):
             sharding.validate(model, mesh, size)
-        automaton = automaton_for(
-            config.sampling, tokenizer, model.vocab_size, model.action_length
-        )
+        automaton = automaton_for(config.sampling, tokenizer, model.vocab_size, model.action_length)
         updates = make_updates(model, config.update, config.sampling, mesh, automaton)
         state = updates.init(jax.random.key(seed))
         if saved is not None:

@@ -115,11 +115,10 @@ def build(tokenizer: Tokenizer, vocab_size: int) -> Automaton:
     return _tabulate(edges, language.end, vocab_size)
 
 
-def _sampled_edges(
-    language: grammar.Language, tokenizer: Tokenizer, pieces: list[bytes]
-) -> Edges:
+def _sampled_edges(language: grammar.Language, tokenizer: Tokenizer, pieces: list[bytes]) -> Edges:
     """Returns the tokens by which the tokenizer goes from place to place."""
-    following, edges = language.following.tolist(), {}
+    following = language.following.tolist()
+    edges: Edges = {}
     for text in grammar.samples():
         place = grammar.START
         for token in tokenizer.encode(text):
@@ -131,27 +130,28 @@ def _sampled_edges(
                 edges[place, token] = to
             place = to
         if place != language.end:
-            raise ConfigError(f"The tokenizer cannot write {text!r}, so there is no grammar for it.")
+            raise ConfigError(f"The tokenizer cannot write {text!r}; sampling.grammar needs that.")
     return edges
 
 
 def _typed_edges(language: grammar.Language, pieces: list[bytes], places: set[int]) -> Edges:
     """Returns the tokens that go into, within and out of a typed text."""
     lengths = np.array([len(piece) for piece in pieces])
-    bytes_ = np.zeros((len(pieces), lengths.max()), np.uint8)
-    for row, piece in zip(bytes_, pieces, strict=True):
+    spelt = np.zeros((len(pieces), lengths.max()), np.uint8)
+    for row, piece in zip(spelt, pieces, strict=True):
         row[: len(piece)] = np.frombuffer(piece, np.uint8)
     edges: Edges = {}
-    for start in sorted(places | set(np.flatnonzero(language.typed))):
+    for start in sorted(places | set(np.flatnonzero(language.typed).tolist())):
         place = np.full(len(pieces), start)
         typed = language.typed[place]
-        for column, lasting in zip(bytes_.T, np.arange(len(bytes_.T))[:, None] < lengths, strict=True):
-            place = np.where(lasting, language.following[place, column], place)
+        for index in range(spelt.shape[1]):
+            lasting = index < lengths
+            place = np.where(lasting, language.following[place, spelt[:, index]], place)
             typed |= language.typed[place]
             if not place[lasting].any():
                 break
-        for token in np.flatnonzero(typed & (place != grammar.NOWHERE) & (lengths > 0)):
-            edges[start, int(token)] = int(place[token])
+        for token in np.flatnonzero(typed & (place != grammar.NOWHERE) & (lengths > 0)).tolist():
+            edges[start, token] = int(place[token])
     return edges
 
 

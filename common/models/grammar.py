@@ -1,8 +1,8 @@
-"""The language of actions: a deterministic automaton over the bytes of what `actions.render` writes.
+"""The language of actions: a deterministic automaton over the bytes of `actions.render`'s texts.
 
 It has what Auto-UI's data has: a plan of one or more types, the decision's type, points with one to
-four decimals for a DUAL_POINT and [-1.0, -1.0] for all others, and for a TYPE a text without control
-characters, in which quotes and backslashes are escaped.
+four decimals for a DUAL_POINT and [-1.0, -1.0] for all others, and for a TYPE a text that has no
+control characters and a backslash before its quotes and backslashes.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _with_points(numbers: Sequence[str]) -> str:
 
 
 def _frame() -> tuple[str, str, str]:
-    """Returns the text before the plan, between it and the type, and after a type without points."""
+    """Returns what stands before the plan, after it and after a type that has no points."""
     plan, decision, rest = render(Action(ActionType.PRESS_HOME)).split(ActionType.PRESS_HOME)
     return plan, decision, rest
 

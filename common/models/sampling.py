@@ -159,9 +159,8 @@ def _decode(automaton, config, sampling, params, prompt_ids, features, key):
         blocks = step(automaton.block, blocks)
         return lax.while_loop(single, functools.partial(step, 1), blocks)
 
-    token_ids = jnp.broadcast_to(
-        jnp.concatenate([jnp.full(1, PAD_ID, jnp.int32), forced[START]]), (batch, 1 + forced.shape[1])
-    )
+    begin = jnp.pad(forced[START], (1, 0), constant_values=PAD_ID)
+    token_ids = jnp.broadcast_to(begin, (batch, len(begin)))
     first = _Blocks(
         position=jnp.zeros(batch, jnp.int32),
         token_ids=token_ids,

@@ -127,7 +127,7 @@ class Tokenizer:
         Raises:
           ConfigError: Ids stand for texts in another way than in byte-level BPE or SentencePiece.
         """
-        tokens = [self._backend.id_to_token(i) for i in range(self.vocab_size)]
+        tokens = [self._backend.id_to_token(i) or "" for i in range(self.vocab_size)]
         decoder = self._backend.decoder
         if isinstance(decoder, decoders.ByteLevel):
             byte_of = _byte_of_characters()

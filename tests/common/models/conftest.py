@@ -6,7 +6,7 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from common.models import autoui, automaton
+from common.models import automaton, autoui
 from common.models.text import Tokenizer, grammar_corpus
 
 
@@ -55,7 +55,7 @@ def english():
     words = "Action Plan action type touch point text Decision the clock open STATUS DUAL TYPE"
     for _ in range(400):
         yield " ".join(rng.choices(words.split(), k=5))
-        yield f'"{rng.choice(words.split())}": {rng.random():.{rng.randrange(5)}f}, [{rng.random():.2f}]'
+        yield f'"{rng.choice(words.split())}": {rng.random():.4f}, [{rng.random():.2f}]'
         yield "".join(rng.choices([chr(code) for code in range(33, 127) if code != 92], k=8))
 
 

@@ -1,6 +1,5 @@
 """The automaton over tokens, walked on the host: the model knows nothing of this."""
 
-import itertools
 import random
 import unicodedata
 
@@ -28,20 +27,20 @@ def choices(made, state, room=NEAR):
 
 def walk(made, ids):
     """The states before each token and after the last."""
-    return list(
-        itertools.accumulate(ids, lambda s, i: made.next_state[s, made.token_class[i]], initial=START)
-    )
+    states = [START]
+    for token in ids:
+        states.append(made.next_state[states[-1], made.token_class[token]])
+    return states
 
 
 def example(rng: random.Random, alphabet: str) -> str:
     kind = rng.choice(list(ActionType))
     plan = rng.choices(list(ActionType), k=rng.randrange(1, 5))
     if kind is ActionType.DUAL_POINT:
-        decimals = rng.randrange(1, 5)
-        numbers = [rng.choice([0.0, 1.0, rng.random(), rng.random()]) for _ in range(4)]
         text = actions.render(Action(kind, (0.5, 0.5), (0.5, 0.5)), plan)
-        for number in numbers:
-            text = text.replace("0.5000", f"{int(number * 10**decimals) / 10**decimals:.{decimals}f}", 1)
+        for _ in range(4):
+            number = rng.choice([0.0, 1.0, rng.random(), rng.random()])
+            text = text.replace("0.5000", f"{number:.4f}"[: rng.randrange(3, 7)], 1)
         return text
     text = "".join(rng.choices(alphabet, k=rng.randrange(9))).strip()
     return actions.render(Action(kind, text=text if kind is ActionType.TYPE else ""), plan)

@@ -34,8 +34,8 @@ def test_it_is_the_slow_twin(allow):
     logits = rng.normal(0, 2, (20, 30)).astype(np.float32)
     allowed = rng.random((20, 30)) < (1 if allow == "all" else 0.4)
     allowed[:, 0] = True
-    for temperature, top_k, top_p in itertools.product((0.5, 1.0, 2.0), (0, 1, 4, 99), (0.3, 0.9, 1)):
-        sampling = SamplingConfig(temperature, top_k, top_p)
+    for settings in itertools.product((0.5, 1.0, 2.0), (0, 1, 4, 99), (0.3, 0.9, 1)):
+        sampling = SamplingConfig(*settings)
         kept = restrict(logits, sampling, None if allow == "all" else allowed)
         expected = [slow_twin(*row) for row in zip(logits, [sampling] * 20, allowed, strict=True)]
         np.testing.assert_allclose(jax.nn.softmax(kept), expected, atol=1e-6)

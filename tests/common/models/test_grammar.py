@@ -3,6 +3,7 @@
 import random
 import re
 
+import numpy as np
 import pytest
 
 from common import actions
@@ -87,6 +88,6 @@ def test_the_samples_belong_to_it_and_use_all_its_places_but_typed_ones():
         assert place == LANGUAGE.end
     reached = {int(place) for row in LANGUAGE.following for place in row} - {grammar.NOWHERE}
     leading_space = LANGUAGE.following[grammar.START, ord(" ")]
-    unseen = reached - seen
-    assert leading_space in unseen
-    assert all(LANGUAGE.typed[place] or len(LANGUAGE.following[place].nonzero()[0]) == 1 for place in unseen)
+    assert leading_space in reached - seen
+    for place in reached - seen:
+        assert LANGUAGE.typed[place] or np.count_nonzero(LANGUAGE.following[place]) == 1

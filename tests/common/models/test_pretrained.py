@@ -51,7 +51,8 @@ def test_logits_and_log_probs_agree(golden):
 
 def test_greedy_tokens_agree(golden):
     config, params, inputs, reference = golden
-    action_ids, _ = sampling.sampler(config, SamplingConfig(0.0))(params, *inputs, jax.random.key(0))
+    greedy = sampling.sampler(config, SamplingConfig(0.0))
+    action_ids, _ = greedy(params, *inputs, jax.random.key(0))
     np.testing.assert_array_equal(action_ids, reference["greedy"][:, 1:])
 
 
