@@ -20,6 +20,7 @@ from common.codec import EpisodeSpec
 from common.errors import ConfigError
 from common.metrics import MetricsWriter
 from common.models import autoui
+from common.models.automaton import automaton_for
 from common.models.text import Tokenizer, grammar_corpus
 from common.tasks import load_tasks
 from learner import config as configs
@@ -113,7 +114,8 @@ def learner(
         mesh = sharding.make_mesh(*config.mesh)
         for size in (config.reinforce.batch_steps, config.warm_start.batch):
             sharding.validate(model, mesh, size)
-        updates = make_updates(model, config.update, config.temperature, mesh)
+        automaton = automaton_for(config.sampling, tokenizer, model.vocab_size, model.action_length)
+        updates = make_updates(model, config.update, config.sampling, mesh, automaton)
         state = updates.init(jax.random.key(seed))
         if saved is not None:
             state = checkpoints.restore(state)
@@ -130,7 +132,7 @@ def learner(
             "model": model.to_dict(),
             "tasks": config.tasks,
             "horizon": config.horizon,
-            "temperature": config.temperature,
+            "sampling": dataclasses.asdict(config.sampling),
             "screens_every": config.screens_every,
             "expert_epsilon": config.warm_start.epsilon,
         }
@@ -173,7 +175,7 @@ def learner(
                 "model": model.to_dict(),
                 "tokenizer": tokenizer.to_json(),
                 "horizon": config.horizon,
-                "temperature": config.temperature,
+                "sampling": dataclasses.asdict(config.sampling),
                 "seed": seed,
             },
         )

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from common.errors import ConfigError
+from common.models.distribution import FREE, SamplingConfig
 from learner.priorities import PriorityConfig
 from learner.update import UpdateConfig
 
@@ -52,7 +53,7 @@ class LearnerConfig:
     horizon: dict[str, int] = dataclasses.field(
         default_factory=lambda: {"general": 15, "webshop": 20}  # DistRL, evaluation setting
     )
-    temperature: float = 1.0
+    sampling: SamplingConfig = FREE
     wire_dtype: str = "float32"
     mesh: tuple[int, int, int] = (1, 1, 1)  # data, fsdp, tensor
     screens_every: int = 25  # an actor sends the screens of every so many episodes
@@ -68,7 +69,10 @@ class LearnerConfig:
             if not holds:
                 raise ConfigError(sentence)
 
-        require(self.temperature > 0, f"temperature must be above 0, not {self.temperature}.")
+        require(
+            self.sampling.temperature > 0,
+            f"sampling.temperature must be above 0 to learn, not {self.sampling.temperature}.",
+        )
         require(self.minutes >= 0, f"minutes must not be negative, not {self.minutes}.")
         require(
             self.wire_dtype in ("float32", "bfloat16"),

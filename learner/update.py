@@ -14,6 +14,8 @@ import optax
 from jax import Array
 
 from common.models import autoui
+from common.models.automaton import Automaton
+from common.models.distribution import SamplingConfig
 from learner import losses, sharding
 from learner.critic import Critic, value_loss
 from learner.demonstrations import Steps
@@ -79,15 +81,21 @@ class Updates(NamedTuple):
 
 
 def make_updates(
-    model: autoui.AutoUIConfig, config: UpdateConfig, temperature: float, mesh: jax.sharding.Mesh
+    model: autoui.AutoUIConfig,
+    config: UpdateConfig,
+    sampling: SamplingConfig,
+    mesh: jax.sharding.Mesh,
+    automaton: Automaton | None = None,
 ) -> Updates:
     """Builds the learner's functions for one model on one mesh.
 
     Args:
       model: Of the policy.
       config: Of the update.
-      temperature: The sampler's; the learner recomputes log-probabilities under the same.
+      sampling: The sampler's; the learner recomputes log-probabilities under the same. Imitation
+        keeps the temperature alone, so that no token of an expert is outside.
       mesh: Axes data, fsdp and tensor; the batch is split over the first two.
+      automaton: The sampler's, if it decodes by the grammar.
     """
     critic = Critic(vocab_size=model.vocab_size)
     clip = optax.clip_by_global_norm(config.max_grad_norm)
@@ -116,17 +124,17 @@ def make_updates(
             jnp.zeros((), jnp.int32),
         )
 
-    def stats(params: Any, batch: Batch | Steps) -> tuple[Array, Array]:
+    def stats(params: Any, batch: Batch | Steps, *how: Any) -> autoui.TokenStats:
         with sharding.activations(mesh):
             return autoui.token_stats(
-                params, model, batch.prompt_ids, batch.features, batch.action_ids, temperature
+                params, model, batch.prompt_ids, batch.features, batch.action_ids, *how
             )
 
     def imitate(state: LearnerState, steps: Steps) -> tuple[LearnerState, ImitationReport]:
         """Maximum likelihood of the expert's actions (the supervised warm start)."""
 
         def loss(params: Any) -> tuple[Array, Array]:
-            log_probs, _ = stats(params, steps)
+            log_probs = stats(params, steps, SamplingConfig(sampling.temperature)).log_probs
             return -log_probs.sum() / jnp.maximum((steps.action_ids > 0).sum(), 1), log_probs
 
         (value, log_probs), grads = jax.value_and_grad(loss, has_aux=True)(state.params)
@@ -164,7 +172,7 @@ def make_updates(
         v_tp1 = jnp.concatenate([v_t[1:], v_t[:1]])  # a discount of 0 cuts the wrap
 
         def loss(params: Any) -> tuple[Array, tuple[Any, ...]]:
-            log_probs, entropy = stats(params, batch)
+            log_probs, entropy, outside = stats(params, batch, sampling, automaton)
             fixed = jax.lax.stop_gradient(log_probs)
             mu = jnp.where(batch.expert[:, None] > 0, fixed, batch.behaviour_log_probs)
             log_rho = (fixed - mu).sum(-1)
@@ -180,11 +188,11 @@ def make_updates(
             )
             weights = losses.action_weights(returns.advantages, batch, config.loss)
             result = losses.policy_loss(log_probs, mu, entropy, weights, batch, config.loss)
-            return result.loss, (result, rho, entropy, returns)
+            return result.loss, (result, rho, entropy, outside, returns)
 
-        (_, (result, rho, entropy, returns)), grads = jax.value_and_grad(loss, has_aux=True)(
-            state.params
-        )
+        (_, (result, rho, entropy, outside, returns)), grads = jax.value_and_grad(
+            loss, has_aux=True
+        )(state.params)
         changes, opt_state = policy_tx.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, changes)
         targets = jnp.clip(returns.targets, 0.0, 1.0)
@@ -199,6 +207,7 @@ def make_updates(
             "loss/policy": result.loss,
             "policy/entropy_nats": result.entropy,
             "policy/log_prob": result.log_prob,
+            "policy/outside_tokens": (outside * batch.mask[:, None]).sum(),
             "policy/positive_share": result.positive,
             "policy/negative_share": result.negative,
             "norm/policy_grad": optax.tree.norm(grads),

@@ -11,6 +11,7 @@ from actors.loop import Actor, ActorConfig
 from actors.session import Settings
 from common.channel import Mode, Pulse
 from common.errors import ConfigError, DeviceError
+from common.models.distribution import FREE
 from common.types import Ending, Episode, Version
 from tests.actors.fakes import FakeDevice
 
@@ -79,7 +80,7 @@ def make(tokenizer, config, params, tmp_path):
             "model": config.to_dict(),
             "tasks": str(tasks),
             "horizon": {"general": 2},
-            "temperature": 1.0,
+            "sampling": {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "grammar": False},
             "screens_every": 2,
             "expert_epsilon": 0.1,
             **settings,
@@ -214,7 +215,8 @@ def test_a_phone_that_fails_in_an_episode_truncates_it(make):
         ({"model": {"layers": 3}}, "no field layers"),
         ({"model": None}, "don't fit"),
         ({"tasks": "nope"}, "no tasks 'nope'"),
-        ({"temperature": -1.0}, "out of its range"),
+        ({"sampling": {"temperature": -1.0}}, "must be a number of 0 or more"),
+        ({"sampling": {"beams": 4}}, "don't fit"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused_with_a_sentence(make, change, message):
@@ -225,4 +227,4 @@ def test_settings_that_do_not_fit_are_refused_with_a_sentence(make, change, mess
 
 def test_settings_of_a_newer_learner_are_taken_as_far_as_known(config):
     values = {"model": config.to_dict(), "tasks": "t", "horizon": {"general": 1}, "new": 1}
-    assert Settings.from_dict(values).temperature == 1.0
+    assert Settings.from_dict(values).sampling == FREE

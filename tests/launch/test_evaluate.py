@@ -117,6 +117,7 @@ def test_an_unknown_serial_is_a_sentence_and_exit_code_2(adb_server, tmp_path, c
         "step": 1,
         "model": AutoUIConfig().to_dict(),
         "tokenizer": Tokenizer.train(["a tap"], vocab_size=300).to_json(),
+        "sampling": {},
     }
     monkeypatch.setattr("learner.checkpoint.load_policy", lambda path: ({}, meta))
     monkeypatch.setattr(evaluate.one_thread, "configure", lambda: None)
