@@ -15,10 +15,10 @@ from learner.update import UpdateConfig
 class WarmStartConfig:
     """Demonstrations and the supervised start; 0 demonstrations skips it."""
 
-    demonstrations: int = 1000  # episodes
+    demonstrations: int = 1300  # episodes
     begin: int = 100  # episodes before the first gradient step
     batch: int = 32  # steps
-    success: float = 0.25  # stop when the weaker half of the task families reaches this
+    success: float = 0.3  # stop when the weaker half of the task families reaches this
     window: int = 96  # newest episodes, sampled, over which that is measured
     max_updates: int = 5000
     publish_every: int = 25  # gradient steps
@@ -108,7 +108,8 @@ def quick() -> LearnerConfig:
     """What two cores learn in a quarter of an hour, on the simulated phone."""
     return LearnerConfig(
         horizon={"general": 12, "webshop": 14},
-        minutes=9.0,
+        minutes=10.0,
+        sampling=SamplingConfig(grammar=True),
         reinforce=ReinforceConfig(
             episodes=6000, batch_steps=128, critic_updates=2, replay_episodes=3000, publish_every=3
         ),
