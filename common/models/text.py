@@ -44,7 +44,9 @@ class Tokenizer:
     as braces and backslashes, and join spaces and line breaks to one space.
     """
 
-    def __init__(self, backend: tokenizers.Tokenizer):
+    def __init__(self, backend: tokenizers.Tokenizer, text: str = ""):
+        """Takes the text that `backend` was read from, too: its scores' last digits are not kept."""
+        self._json = text or backend.to_str()
         self._backend = backend
         self._backend.encode_special_tokens = True  # "</s>" in a text is four characters
         self._backend.no_truncation()
@@ -97,10 +99,10 @@ class Tokenizer:
                 f"This is a tokenizer whose first tokens are {specials}; they should be "
                 f"{SPECIAL_TOKENS}, as in T5."
             )
-        return cls(backend)
+        return cls(backend, text)
 
     def to_json(self) -> str:
-        return self._backend.to_str()
+        return self._json
 
     @property
     def vocab_size(self) -> int:

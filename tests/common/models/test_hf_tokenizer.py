@@ -76,6 +76,7 @@ def test_a_folder_comes_back(tokenizer, tmp_path):
         hf_tokenizer.save(folder, written)
         read = hf_tokenizer.load(folder)
         assert read.to_json() == written.to_json()
+        assert (folder / "tokenizer.json").read_text() == read.to_json()
         settings = json.loads((folder / "tokenizer_config.json").read_text())
         assert (settings["pad_token"], settings["eos_token"]) == ("<pad>", "</s>")
         assert ("unk_token" in settings) == (name == "t5")
