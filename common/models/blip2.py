@@ -112,7 +112,7 @@ def load(folder: Path | str, dtype: str = "float32") -> tuple[ViTConfig, Params]
     config = read_config(folder, dtype)
     _check_processor(folder / "preprocessor_config.json", config.image_size)
     with Tensors(folder) as tensors:
-        return config, _convert(config, tensors, folder)
+        return config, convert(config, tensors, folder)
 
 
 def read_config(folder: Path, dtype: str = "float32") -> ViTConfig:
@@ -151,7 +151,8 @@ def _check_processor(path: Path, image_size: int) -> None:
             raise ConfigError(f"{path}: {name} is {found}; only {value} is supported.")
 
 
-def _convert(config: ViTConfig, tensors: Tensors, folder: Path) -> Params:
+def convert(config: ViTConfig, tensors: Tensors, folder: Path) -> Params:
+    """Returns the parameters out of a checkpoint's tensors; see `load` for what it raises."""
     prefix = _PREFIX if any(name.startswith(_PREFIX) for name in tensors.names) else ""
     shapes = jax.eval_shape(lambda: vit.init(config, jax.random.key(0)))
     leaves, structure = jax.tree_util.tree_flatten_with_path(shapes)

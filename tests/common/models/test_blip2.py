@@ -145,11 +145,16 @@ def test_tensors_that_do_not_fit_are_named(copy):
 
 
 def test_files_that_cannot_be_read_are_named(copy):
-    folder, _ = copy
+    folder, tensors = copy
     with pytest.raises(ConfigError, match=r"Cannot read .*model\.safetensors"):
         blip2.load(folder)
     (folder / "model.safetensors").write_bytes(b"no tensors")
     with pytest.raises(ConfigError, match=r"Cannot read .*model\.safetensors"):
+        blip2.load(folder)
+    save_file({"a": np.ones(1, np.float32)}, folder / "model.safetensors")
+    names = {name: "model.safetensors" for name in tensors}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+    with pytest.raises(ConfigError, match=r"Cannot read embeddings.class_embedding in .*\.saf"):
         blip2.load(folder)
     (folder / "model.safetensors.index.json").write_text("{}")
     with pytest.raises(ConfigError, match="has no weight_map"):
