@@ -152,7 +152,7 @@ def test_files_that_cannot_be_read_are_named(copy):
     with pytest.raises(ConfigError, match=r"Cannot read .*model\.safetensors"):
         blip2.load(folder)
     save_file({"a": np.ones(1, np.float32)}, folder / "model.safetensors")
-    names = {name: "model.safetensors" for name in tensors}
+    names = dict.fromkeys(tensors, "model.safetensors")
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
     with pytest.raises(ConfigError, match=r"Cannot read embeddings.class_embedding in .*\.saf"):
         blip2.load(folder)
