@@ -18,7 +18,7 @@ import random
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
@@ -53,6 +53,8 @@ class Args:
     """Of tasks, phone layouts and samples."""
     vision_folder: pathlib.Path | None = None
     """Folder of BLIP-2 or of its vision model, for a checkpoint that takes its features."""
+    vision_dtype: Literal["float32", "bfloat16"] = "float32"
+    """What it computes in; best what the actors took."""
     adb_port: int | None = None
     """Of the adb server; by default $ANDROID_ADB_SERVER_PORT, or 5037."""
 
@@ -117,7 +119,7 @@ def _run(args: Args, adb_port: int) -> dict[str, Any]:
         "seed": args.seed,
     }
     model = AutoUIConfig.from_dict(meta["model"])
-    extract = vision.extractor(model, args.vision_folder)
+    extract = vision.extractor(model, args.vision_folder, args.vision_dtype)
     policy = Policy(model, Tokenizer.from_json(meta["tokenizer"]), args.seed, extract)
     policy.set_params(params, meta["step"])
     with emulator.opened(args.emulator, adb_port) as device:

@@ -17,8 +17,8 @@ from PIL import Image
 
 from common.errors import ConfigError
 from common.models import vit
+from common.models.hf_lazy import LazyTensors
 from common.models.pretrained import _read_json
-from common.models.tensors import Tensors
 from common.models.vit import Params, ViTConfig
 
 # Of CLIP's training images, RGB in 0..1.
@@ -111,7 +111,7 @@ def load(folder: Path | str, dtype: str = "float32") -> tuple[ViTConfig, Params]
     folder = Path(folder)
     config = read_config(folder, dtype)
     _check_processor(folder / "preprocessor_config.json", config.image_size)
-    with Tensors(folder) as tensors:
+    with LazyTensors(folder) as tensors:
         return config, convert(config, tensors, folder)
 
 
@@ -151,7 +151,7 @@ def _check_processor(path: Path, image_size: int) -> None:
             raise ConfigError(f"{path}: {name} is {found}; only {value} is supported.")
 
 
-def convert(config: ViTConfig, tensors: Tensors, folder: Path) -> Params:
+def convert(config: ViTConfig, tensors: LazyTensors, folder: Path) -> Params:
     """Returns the parameters out of a checkpoint's tensors; see `load` for what it raises."""
     prefix = _PREFIX if any(name.startswith(_PREFIX) for name in tensors.names) else ""
     shapes = jax.eval_shape(lambda: vit.init(config, jax.random.key(0)))

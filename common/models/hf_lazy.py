@@ -1,4 +1,4 @@
-"""Tensors of a local folder in the Hugging Face layout, read one at a time."""
+"""LazyTensors of a local folder in the Hugging Face layout, read one at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from common.models.pretrained import _read_json
 INDEX, WHOLE = "model.safetensors.index.json", "model.safetensors"
 
 
-class Tensors:
+class LazyTensors:
     """The tensors of model.safetensors, or of the shards that an index names.
 
     Only what is asked for is read, so that a part of a checkpoint needs neither the memory of the
