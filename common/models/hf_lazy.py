@@ -1,4 +1,4 @@
-"""LazyTensors of a local folder in the Hugging Face layout, read one at a time."""
+"""Tensors of a local folder in the Hugging Face layout, read one at a time."""
 
 from __future__ import annotations
 
