@@ -21,7 +21,7 @@ class Decision(NamedTuple):
 
     text: str
     prompt_ids: np.ndarray  # [S] int32
-    features: np.ndarray  # [N, C] uint8
+    features: np.ndarray  # [N, C] uint8, or float32 of an image encoder
     action_ids: np.ndarray  # [A] int32, as they were emitted
     log_probs: np.ndarray  # [A] float32, of each emitted token
     version: int
@@ -34,9 +34,21 @@ class Policy:
       version: Their step, or None before the first.
     """
 
-    def __init__(self, config: AutoUIConfig, tokenizer: Tokenizer, seed: int):
+    def __init__(
+        self,
+        config: AutoUIConfig,
+        tokenizer: Tokenizer,
+        seed: int,
+        extract: vision.FeatureExtractor | None = None,
+    ):
+        """Takes what makes the model's features of a screen; needs none for a model of pixels.
+
+        Raises:
+          ConfigError: The model takes an image encoder's features, and there is no encoder.
+        """
         self._config = config
         self._tokenizer = tokenizer
+        self._extract = extract or vision.extractor(config)
         self._sample = sampler(config)
         self._key = jax.random.key(seed)
         self._draws = 0
@@ -74,4 +86,4 @@ class Policy:
 
     def _encode(self, prompt: str, image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         prompt_ids = self._tokenizer.encode_prompt(prompt, self._config.prompt_length)
-        return prompt_ids, vision.patches(image)
+        return prompt_ids, self._extract(image)

@@ -15,6 +15,7 @@ from actors.policy import Policy
 from actors.rollout import PolicyAgent
 from common.codec import MAX_STEPS
 from common.errors import ConfigError
+from common.models import vision
 from common.models.autoui import AutoUIConfig
 from common.models.text import Tokenizer
 from common.tasks import TaskSampler, load_tasks
@@ -69,6 +70,7 @@ class Session:
       environment: The phone with its judge.
       explorer: The policy, sampled as the learner wants it.
       expert: The demonstrator, or None if the phone has none.
+      extract: Makes the policy's features of a screen.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Session:
         seed: int,
         settle_s: float | None,
         lineage: int = 0,
+        extractor: vision.Extractor = vision.extractor,
     ):
         self.config_id = welcome.config_id
         self.settings = Settings.from_dict(welcome.settings)
@@ -89,7 +92,8 @@ class Session:
             raise ConfigError(f"The learner's settings have no horizon for {sorted(missing)}.")
         self.environment = PhoneEnvironment(device, judge, self.settings.horizon, settle_s)
         tokenizer = Tokenizer.from_json(welcome.body.decode())
-        self._policy = Policy(self.settings.model, tokenizer, seed)
+        self.extract = extractor(self.settings.model)
+        self._policy = Policy(self.settings.model, tokenizer, seed, self.extract)
         self.version: Version | None = None
         self.explorer = PolicyAgent(self._policy, self.settings.temperature)
         self.expert: Demonstrator | None = None

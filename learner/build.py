@@ -144,6 +144,7 @@ def learner(
                     image_tokens=model.image_tokens,
                     image_dim=model.image_dim,
                     vocab_size=model.vocab_size,
+                    features_dtype=model.features_dtype,
                 ),
                 {
                     "run": workdir.absolute().name,

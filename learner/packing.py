@@ -18,7 +18,7 @@ class Batch(NamedTuple):
 
     prompt_ids: np.ndarray  # [N, S] int32
     goal_ids: np.ndarray  # [N, S] int32, the episode's first prompt
-    features: np.ndarray  # [N, I, C] uint8
+    features: np.ndarray  # [N, I, C] uint8 or float32
     action_ids: np.ndarray  # [N, A] int32
     behaviour_log_probs: np.ndarray  # [N, A] float32
     reward: np.ndarray  # [N] float32
@@ -64,7 +64,7 @@ def pack(entries: Sequence[Entry], size: int, horizon: int) -> Batch:
             ],
             np.int32,
         ),
-        features=column([path.features for path in paths], np.uint8),
+        features=column([path.features for path in paths], paths[0].features.dtype.type),
         action_ids=column([path.action_ids for path in paths], np.int32),
         behaviour_log_probs=column([path.behaviour_log_probs for path in paths], np.float32),
         reward=column([path.reward for path in paths], np.float32),

@@ -260,7 +260,7 @@ def _blank_batch(model: autoui.AutoUIConfig) -> Batch:
     return Batch(
         prompt_ids=prompt,
         goal_ids=prompt,
-        features=np.zeros((1, model.image_tokens, model.image_dim), np.uint8),
+        features=np.zeros((1, model.image_tokens, model.image_dim), model.features_dtype),
         action_ids=action,
         behaviour_log_probs=action.astype(np.float32),
         reward=row,
