@@ -86,7 +86,7 @@ Command = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     command: Import | Export | Verify = tyro.cli(
-        Command,  # type: ignore[arg-type]
+        Command,
         args=argv,
         description=__doc__,
     )
@@ -179,7 +179,7 @@ def _verify(args: Verify) -> int:
 
 
 def _make_empty(folder: pathlib.Path) -> None:
-    """Makes a folder, before the work; raises ConfigError if it can't be made or holds something."""
+    """Makes a folder, before all work; ConfigError if it can't be made or holds something."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         full = any(folder.iterdir())

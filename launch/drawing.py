@@ -69,9 +69,7 @@ def _arrow(
     pen.circle(start, 1.5 * unit, fill=_COLOUR, outline=_PAPER)
 
 
-def _caption(
-    pen: ImageDraw.ImageDraw, size: tuple[int, int], unit: float, text: str
-) -> None:
+def _caption(pen: ImageDraw.ImageDraw, size: tuple[int, int], unit: float, text: str) -> None:
     """Writes at the bottom, in as many lines as the text takes."""
     font = ImageFont.load_default(4 * unit)
     lines, line = [], ""

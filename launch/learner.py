@@ -110,7 +110,7 @@ def _run(args: Args) -> int:
 
 def _overrides(args: Args) -> dict[str, str | int | float]:
     named = {
-        "init": args.init and str(args.init.absolute()),
+        "init": str(args.init.absolute()) if args.init else None,
         "tasks": args.tasks,
         "minutes": args.minutes,
         "reinforce.episodes": args.episodes,

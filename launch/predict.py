@@ -14,6 +14,7 @@ import logging
 import pathlib
 import sys
 from collections.abc import Sequence
+from typing import Literal
 
 import tyro
 
@@ -40,6 +41,10 @@ class Args:
     """At which the action is drawn; 0 takes the likeliest tokens."""
     seed: int = 0
     """Of the draw."""
+    vision_folder: pathlib.Path | None = None
+    """Folder of BLIP-2 or of its vision model, for a checkpoint that takes its features."""
+    vision_dtype: Literal["float32", "bfloat16"] = "float32"
+    """What it computes in; best what the actors took."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,11 +52,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Orbax warns of handlers that it finds by itself.
     logging.getLogger("absl").setLevel(logging.ERROR)
     try:
+        _check(args)
         _run(args)
     except ConfigError as error:
         print(f"predict: {error}", file=sys.stderr)
         return 2
     return 0
+
+
+def _check(args: Args) -> None:
+    if not 0 <= args.temperature <= 100:
+        raise ConfigError(f"--temperature must be in 0..100, not {args.temperature}.")
+    if not 0 <= args.seed < 2**31:
+        raise ConfigError(f"--seed must be in 0..{2**31 - 1}, not {args.seed}.")
 
 
 def _run(args: Args) -> None:
@@ -61,24 +74,21 @@ def _run(args: Args) -> None:
 
     from actors.policy import Policy
     from common import actions
+    from common.models import vision
     from common.models.autoui import AutoUIConfig
     from common.models.text import Tokenizer
     from launch import drawing
     from learner.checkpoint import load_policy
 
-    if not 0 <= args.temperature <= 100:
-        raise ConfigError(f"--temperature must be in 0..100, not {args.temperature}.")
-    if not 0 <= args.seed < 2**31:
-        raise ConfigError(f"--seed must be in 0..{2**31 - 1}, not {args.seed}.")
     try:
         with Image.open(args.image) as opened:
             screen = opened.convert("RGB")
     except (OSError, UnidentifiedImageError) as error:
         raise ConfigError(f"--image {args.image} can't be read: {error}.") from error
     params, meta = load_policy(args.checkpoint)
-    policy = Policy(
-        AutoUIConfig.from_dict(meta["model"]), Tokenizer.from_json(meta["tokenizer"]), args.seed
-    )
+    model = AutoUIConfig.from_dict(meta["model"])
+    extract = vision.extractor(model, args.vision_folder, args.vision_dtype)
+    policy = Policy(model, Tokenizer.from_json(meta["tokenizer"]), args.seed, extract)
     policy.set_params(params, meta["step"])
     prompt = actions.prompt(args.goal, actions.decision(args.previous) or args.previous)
     text = policy.act(prompt, np.asarray(screen), args.temperature).text

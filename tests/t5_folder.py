@@ -5,12 +5,15 @@ import pathlib
 import shutil
 
 import tokenizers
-from tokenizers import decoders, models, pre_tokenizers, trainers
+from tokenizers import decoders, pre_tokenizers, trainers
+from tokenizers import models as kinds
 
+from common.models import hf_files
 from common.models.text import Tokenizer, grammar_corpus
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 GATED, TIED = GOLDEN / "autoui_gated_untied", GOLDEN / "autoui_relu_tied"
+VISION, VISION_DIM = GOLDEN / "blip2_vision", 32
 VOCAB = 320  # of the golden models
 CORPUS = (
     "Open the Clock app and search for the best pizza near me in Zurich, quickly please",
@@ -22,7 +25,7 @@ CORPUS = (
 @functools.cache
 def tokenizer_json() -> str:
     """Unigram pieces that begin with a blank; no piece for braces, backslashes and rare letters."""
-    backend = tokenizers.Tokenizer(models.Unigram())
+    backend = tokenizers.Tokenizer(kinds.Unigram())
     blank = {"replacement": "▁", "prepend_scheme": "always", "split": True}
     backend.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(**blank)]
@@ -42,10 +45,15 @@ def tokenizer() -> Tokenizer:
     return Tokenizer.from_json(tokenizer_json())
 
 
-def make(folder: pathlib.Path, source: pathlib.Path = GATED) -> pathlib.Path:
-    """Makes a folder with a golden model and the tokenizer."""
+def make(folder: pathlib.Path, image_dim: int = 1408) -> pathlib.Path:
+    """Makes a folder with the gated golden model and the tokenizer.
+
+    With an `image_dim` of VISION's it has the first columns of `image_dense`.
+    """
     folder.mkdir()
-    for path in (source / "config.json", *source.glob("*.safetensors*")):
-        shutil.copy(path, folder)
+    shutil.copy(GATED / "config.json", folder)
+    tensors = hf_files.read_tensors(GATED)
+    tensors["image_dense.weight"] = tensors["image_dense.weight"][:, :image_dim]
+    hf_files.write_tensors(folder, tensors, {})
     (folder / "tokenizer.json").write_text(tokenizer_json(), encoding="utf-8")
     return folder

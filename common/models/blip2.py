@@ -17,8 +17,8 @@ from PIL import Image
 
 from common.errors import ConfigError
 from common.models import vit
+from common.models.hf_files import read_json
 from common.models.hf_lazy import LazyTensors
-from common.models.pretrained import _read_json
 from common.models.vit import Params, ViTConfig
 
 # Of CLIP's training images, RGB in 0..1.
@@ -117,7 +117,7 @@ def load(folder: Path | str, dtype: str = "float32") -> tuple[ViTConfig, Params]
 
 def read_config(folder: Path, dtype: str = "float32") -> ViTConfig:
     """Returns the vision tower's shape from config.json; ConfigError if it is no BLIP-2's."""
-    settings = _read_json(folder / "config.json")
+    settings = read_json(folder / "config.json")
     kind = settings.get("model_type")
     if kind not in ("blip-2", "blip_2_vision_model"):
         raise ConfigError(f"{folder / 'config.json'} is for a model of type {kind!r}, not blip-2.")
@@ -133,7 +133,7 @@ def _check_processor(path: Path, image_size: int) -> None:
     """Raises ConfigError if the folder asks for other pixels than `preprocess` makes."""
     if not path.exists():
         return
-    settings = _read_json(path)
+    settings = read_json(path)
     for name, value in {
         "do_resize": True,
         "size": {"height": image_size, "width": image_size},

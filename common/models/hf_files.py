@@ -71,12 +71,16 @@ def check_dtypes(tensors: Tensors, folder: Path) -> None:
 def shards(folder: Path, name: str) -> list[Path]:
     """Returns the files that make up `name`: those of its index, or itself."""
     index = folder / f"{name}.index.json"
-    if not index.exists():
-        return [folder / name]
+    files = set(weight_map(index).values()) if index.exists() else {name}
+    return [folder / file for file in sorted(files)]
+
+
+def weight_map(index: Path) -> dict[str, str]:
+    """Returns the file of each tensor; raises ConfigError if the index does not say it."""
     files = read_json(index).get("weight_map")
     if not isinstance(files, dict) or not all(isinstance(file, str) for file in files.values()):
         raise ConfigError(f"{index} has no weight_map from tensors to files.")
-    return [folder / file for file in sorted(set(files.values()))]
+    return files
 
 
 def write_tensors(
@@ -99,9 +103,7 @@ def write_tensors(
         part = f"-{index:05}-of-{len(planned):05}" if len(planned) > 1 else ""
         file = f"model{part}.safetensors"
         weight_map |= dict.fromkeys(names, file)
-        shard = {
-            name: np.ascontiguousarray(tensors[name], _dtype(dtypes, name)) for name in names
-        }
+        shard = {name: np.ascontiguousarray(tensors[name], _dtype(dtypes, name)) for name in names}
         save_file(shard, folder / file, metadata={"format": "pt"})  # transformers asks for it
     if len(planned) > 1:
         total = sum(_size(tensor, dtypes, name) for name, tensor in tensors.items())

@@ -10,7 +10,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from common.errors import ConfigError
-from common.models.pretrained import _read_json
+from common.models.hf_files import weight_map
 
 INDEX, WHOLE = "model.safetensors.index.json", "model.safetensors"
 
@@ -31,9 +31,7 @@ class LazyTensors:
         self._stack = contextlib.ExitStack()
         self._opened: dict[str, Any] = {}
         if (folder / INDEX).exists():
-            files = _read_json(folder / INDEX).get("weight_map")
-            if not isinstance(files, dict):
-                raise ConfigError(f"{folder / INDEX} has no weight_map.")
+            files = weight_map(folder / INDEX)
         else:
             files = dict.fromkeys(self._open(WHOLE).keys(), WHOLE)
         self._files: dict[str, str] = files

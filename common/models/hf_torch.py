@@ -42,7 +42,7 @@ def read_tensors(folder: Path) -> Tensors:
             raise ConfigError(f"{path} holds {type(content).__name__}, not tensors by name.")
         for name, tensor in content.items():
             if not isinstance(tensor, torch.Tensor):
-                raise ConfigError(f"{path} holds {type(tensor).__name__} {name}, which is no tensor.")
+                raise ConfigError(f"{path} holds a {type(tensor).__name__} {name}.")
             tensor = tensor.detach()
             if tensor.dtype == torch.bfloat16:  # NumPy itself has none
                 tensors[name] = tensor.view(torch.uint16).numpy().view(ml_dtypes.bfloat16)

@@ -93,7 +93,8 @@ def compare(config: AutoUIConfig, params: Params, reference: Reference) -> Diffe
 
 def _until_end(token_ids: np.ndarray) -> np.ndarray:
     """Returns ids [B, T] with 0 after the first end token or padding."""
-    ended = np.cumsum(token_ids <= EOS_ID, axis=1) - (token_ids <= EOS_ID)
+    ends = token_ids <= EOS_ID
+    ended: np.ndarray = np.cumsum(ends, axis=1) - ends
     return np.where(ended > 0, PAD_ID, token_ids)
 
 

@@ -45,7 +45,7 @@ class Tokenizer:
     """
 
     def __init__(self, backend: tokenizers.Tokenizer, text: str = ""):
-        """Takes the text that `backend` was read from, too: its scores' last digits are not kept."""
+        """Keeps the text that `backend` was read from, for it loses the last digits of scores."""
         self._json = text or backend.to_str()
         self._backend = backend
         self._backend.encode_special_tokens = True  # "</s>" in a text is four characters

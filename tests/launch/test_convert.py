@@ -8,7 +8,7 @@ import pytest
 from common.models import hf_files, pretrained
 from common.models.autoui import AutoUIConfig
 from common.models.text import Tokenizer
-from launch import convert
+from launch import convert, evaluate
 from learner.checkpoint import load_policy
 from tests import t5_folder
 
@@ -129,3 +129,19 @@ def test_bad_input_is_a_sentence_and_exit_code_2(folder, checkpoint, tmp_path, c
         out, err = capsys.readouterr()
         assert err.startswith(f"convert: {sentence}")
         assert out == "" and len(err.splitlines()) == 1
+
+
+def test_an_evaluation_takes_what_was_imported(adb_server, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(evaluate.one_thread, "configure", lambda: None)
+    folder = t5_folder.make(tmp_path / "hf", t5_folder.VISION_DIM)
+    assert convert.main(["import", str(folder), f"--output={tmp_path / 'out'}"]) == 0
+    words = [f"--checkpoint={tmp_path / 'out'}", f"--adb-port={adb_server.port}"]
+    for more, sentence in (
+        ([], "The model takes an image encoder's features"),
+        (  # model, tokenizer and parameters were there, and the phone comes next
+            [f"--vision-folder={t5_folder.VISION}", "--emulator=emulator-2"],
+            "The device 'emulator-2' is not attached.",
+        ),
+    ):
+        assert evaluate.main([*words, *more]) == 2
+        assert capsys.readouterr().err.startswith(f"evaluate: {sentence}")

@@ -7,8 +7,9 @@ from PIL import Image
 
 from common.models import autoui
 from common.models.text import Tokenizer, grammar_corpus
-from launch import predict
+from launch import convert, predict
 from learner.checkpoint import save_policy
+from tests import t5_folder
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +75,17 @@ def predict_policy_act(asked):
         return Decision
 
     return act
+
+
+def test_a_policy_from_hugging_face_needs_its_vision_model(words, tmp_path, capsys):
+    folder = t5_folder.make(tmp_path / "hf", t5_folder.VISION_DIM)
+    sizes = ["--prompt-length=30", "--action-length=8"]
+    assert convert.main(["import", str(folder), f"--output={tmp_path / 'out'}", *sizes]) == 0
+    words = [*words, f"--checkpoint={tmp_path / 'out'}"]
+    assert predict.main([*words, f"--vision-folder={t5_folder.VISION}"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["name"] == "no_decision"
+    assert predict.main(words) == 2
+    assert "give the folder of BLIP-2" in capsys.readouterr().err
 
 
 def test_bad_input_is_a_sentence_and_exit_code_2(words, tmp_path, capsys):

@@ -59,11 +59,15 @@ def _inputs(rows, prompt, action, seed=0):
 def _theirs(model, prompt_ids, action_ids):
     previous = np.pad(action_ids[:, :-1], ((0, 0), (1, 0)))
     with torch.no_grad():
-        return model(
-            input_ids=torch.tensor(prompt_ids),
-            attention_mask=torch.tensor(prompt_ids != 0).long(),
-            decoder_input_ids=torch.tensor(previous),
-        ).logits.float().numpy()
+        return (
+            model(
+                input_ids=torch.tensor(prompt_ids),
+                attention_mask=torch.tensor(prompt_ids != 0).long(),
+                decoder_input_ids=torch.tensor(previous),
+            )
+            .logits.float()
+            .numpy()
+        )
 
 
 def _ours(config, params, prompt_ids, action_ids):
@@ -180,5 +184,5 @@ def test_auto_tokenizer_reads_what_we_write(tmp_path):
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert (theirs.pad_token_id, theirs.eos_token_id, theirs.unk_token_id) == (0, 1, 2)
     for text in ("Open the Clock app", *t5_folder.CORPUS, "  two  blanks {x}\n"):
-        ids = theirs(text).input_ids + [1]  # ours adds the end token itself
+        ids = [*theirs(text).input_ids, 1]  # ours adds the end token itself
         assert tokenizer.encode_prompt(text, len(ids)).tolist() == ids

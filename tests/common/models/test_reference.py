@@ -32,9 +32,7 @@ def test_a_difference_is_found_where_it_is(loaded, reference):
     log_probs[reference.labels == 0] = 99  # what is said on padding does not count
     greedy = reference.greedy.copy()
     greedy[0, -1] += 1
-    wrong = dataclasses.replace(
-        reference, logits=logits, label_logprobs=log_probs, greedy=greedy
-    )
+    wrong = dataclasses.replace(reference, logits=logits, label_logprobs=log_probs, greedy=greedy)
     difference = compare(loaded.config, loaded.params, wrong)
     assert difference.logits_max_abs == pytest.approx(0.5, abs=1e-4)
     assert difference.logprobs_max_abs == pytest.approx(0.25, abs=1e-4)
