@@ -41,7 +41,8 @@ def test_pieces_become_tokens_and_the_sentinels_follow():
 
 def test_what_is_no_unigram_model_of_t5_is_refused():
     whole = _model(PIECES)
-    for content in (whole[:-7], b"nonsense", b"\x0b", whole + b"\xff"):
+    cut = _model(PIECES, normalizer=_field(2, b"a map of characters"))[:-5]
+    for content in (whole[:-7], cut, b"nonsense", b"\x0b", whole + b"\xff"):
         with pytest.raises(ConfigError, match="This is no SentencePiece model"):
             spiece.to_json(content)
     with pytest.raises(ConfigError, match="no unigram model"):
