@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -31,10 +31,22 @@ class Batch(NamedTuple):
     last_invalid: np.ndarray  # [N] float32, of the step before
     known: np.ndarray  # [N] float32; 1 where the episode's outcome is known (not truncated)
     mask: np.ndarray  # [N] float32; 1 where the action may be learned from
+    texts: np.ndarray  # [N, D] float32, encodings of the prompts; D is 0 where nobody made them
 
 
-def pack(entries: Sequence[Entry], size: int, horizon: int) -> Batch:
+def pack(
+    entries: Sequence[Entry],
+    size: int,
+    horizon: int,
+    encode: Callable[[Sequence[str]], np.ndarray] | None = None,
+) -> Batch:
     """Lays entries end to end into `size` rows and pads the rest.
+
+    Args:
+      entries: Whole episodes.
+      size: N.
+      horizon: Divides the number of steps done before.
+      encode: Returns encodings [T, D] of T texts, for the critic.
 
     Raises:
       ValueError: if they do not fit; nothing is cut off in silence.
@@ -88,4 +100,11 @@ def pack(entries: Sequence[Entry], size: int, horizon: int) -> Batch:
             np.float32,
         ),
         mask=column([path.mask for path in paths], np.float32),
+        texts=column(
+            [
+                encode(entry.episode.prompts) if encode else np.zeros((length, 0))
+                for length, entry in zip(lengths, entries, strict=True)
+            ],
+            np.float32,
+        ),
     )

@@ -54,7 +54,11 @@ class Dense(nn.Module):
         inputs = x.shape[-1]
         std = inputs**-0.5 if self.std is None else self.std
         kernel = parameter(self, "kernel", self.axes, (inputs, self.features), std)
-        y = x.astype(self.dtype).reshape(-1, inputs) @ kernel.astype(self.dtype)
+        rows = x.astype(self.dtype).reshape(-1, inputs)
+        y = rows @ kernel.astype(self.dtype)
+        if self.has_variable("params", "lora_a"):  # beside a frozen kernel: see lora.py
+            a, b = (self.get_variable("params", name) for name in ("lora_a", "lora_b"))
+            y = y + (rows @ a.astype(self.dtype)) @ b.astype(self.dtype)
         if self.use_bias:
             bias = parameter(self, "bias", self.axes[1:], (self.features,))
             y = y + bias.astype(self.dtype)
