@@ -69,7 +69,7 @@ class ParameterReader:
         self._ask_at = 0.0  # for the manifest
         self._base: dict[str, Any] = {}
         self._base_sha256 = ""
-        self._needs_base = False
+        self._missing_base = ""  # the digest of one that a version completes
 
     def reset(self, address: str) -> None:
         """Turns to a restarted learner; also from within `while_waiting`."""
@@ -77,7 +77,7 @@ class ParameterReader:
         self._socket = channel.dealer(self._context, address)
         self._download = None
         self._ask_at = 0.0
-        self._needs_base = False
+        self._missing_base = ""
 
     def close(self) -> None:
         self._socket.close(0)
@@ -127,9 +127,10 @@ class ParameterReader:
             if self._download is not None and not self._download.missing:
                 done, self._download = self._download, None
                 params = weights.unpack(done.buffer, done.manifest, dtype)
-                if done.manifest.version.step != weights.BASE_STEP:
+                if done.manifest.sha256 != self._missing_base:
                     return done.manifest.version, self._complete(params, done.manifest)
-                self._base, self._base_sha256 = jax.device_put(params), done.manifest.sha256
+                self._base, self._base_sha256 = jax.device_put(params), self._missing_base
+                self._missing_base = ""
                 self._ask_at = 0.0
             while_waiting()
         logger.warning("No newer parameters within %.0f s; going on with the old.", timeout_s)
@@ -137,14 +138,14 @@ class ParameterReader:
 
     def _wanted(self, known: Version | None) -> dict[str, Any]:
         """Returns the fields of GET_MANIFEST."""
-        if self._needs_base:
+        if self._missing_base:
             return {"base": True}
         return {} if known is None else {"lineage": known.lineage, "step": known.step}
 
     def _begin(self, manifest: weights.Manifest) -> None:
         """Begins to download what a manifest names, or asks for its base first."""
-        self._needs_base = manifest.base not in ("", self._base_sha256)
-        if self._needs_base:
+        if manifest.base not in ("", self._base_sha256):
+            self._missing_base = manifest.base
             self._ask_at = 0.0
         else:
             self._download = Download(manifest)

@@ -25,7 +25,7 @@ from common.types import Version
 
 CHUNK_BYTES = 1024 * 1024
 MAX_BLOB_BYTES = 32 * 1024**3
-BASE_STEP = 0  # published versions begin at 1
+BASE_STEP = 0  # where there is a base, versions begin at 1
 WIRE_DTYPES = {
     "float32": np.dtype("<f4"),
     "bfloat16": np.dtype(ml_dtypes.bfloat16),

@@ -57,8 +57,9 @@ class Dense(nn.Module):
         rows = x.astype(self.dtype).reshape(-1, inputs)
         y = rows @ kernel.astype(self.dtype)
         if self.has_variable("params", "lora_a"):  # beside a frozen kernel: see lora.py
-            a, b = (self.get_variable("params", name) for name in ("lora_a", "lora_b"))
-            y = y + (rows @ a.astype(self.dtype)) @ b.astype(self.dtype)
+            a = self.get_variable("params", "lora_a").astype(self.dtype)
+            b = self.get_variable("params", "lora_b").astype(self.dtype)
+            y = y + (rows @ a) @ b
         if self.use_bias:
             bias = parameter(self, "bias", self.axes[1:], (self.features,))
             y = y + bias.astype(self.dtype)

@@ -16,6 +16,7 @@ from common.models import autoui, lora
 from common.models.lora import LoraConfig
 from learner import checkpoint, sharding
 from learner.checkpoint import Checkpoints, load_policy
+from learner.critic import CriticConfig
 from learner.demonstrations import Steps
 from learner.update import UpdateConfig, make_updates
 from tests.episodes import episode
@@ -23,7 +24,9 @@ from tests.learner.test_update import MODEL, batch
 
 ROOT = Path(__file__).parents[2]
 LORA = LoraConfig(rank=2, alpha=4.0)
-CONFIG = UpdateConfig(policy_lr=1e-2, policy_warmup=1, imitation_lr=1e-2, lora=LORA)
+CONFIG = UpdateConfig(
+    policy_lr=1e-2, policy_warmup=1, imitation_lr=1e-2, lora=LORA, critic=CriticConfig("t5")
+)
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +37,11 @@ def updates():
 @pytest.fixture
 def state(updates):
     return updates.init(jax.random.key(0))
+
+
+def steps(length):
+    path = episode(length).trajectory
+    return Steps(path.prompt_ids, path.features, path.action_ids)
 
 
 def paths(tree):
@@ -57,10 +65,8 @@ def test_only_adapters_and_image_parts_have_moments_and_move(updates, state):
     frozen, before = state.frozen, jax.device_get(state.params)
     adam = next(x for x in jax.tree.leaves(state.opt_state, is_leaf=_is_adam) if _is_adam(x))
     assert paths(adam.mu) == paths(adam.nu) == paths(state.params)
-    path = episode(4).trajectory
-    steps = Steps(path.prompt_ids, path.features, path.action_ids)
     for _ in range(2):  # B is 0 at first, and then A has no gradient
-        state, _ = updates.imitate(state, steps)
+        state, _ = updates.imitate(state, steps(4))
         state, _ = updates.improve(state, batch(episode(4)))
     state, _ = updates.improve_critic(state, batch(episode(4)))
     state = updates.restart_policy_optimizer(state)
@@ -131,20 +137,23 @@ from tests.learner.test_adapters import CONFIG, MODEL
 from tests.learner.test_update import batch
 
 rows = batch(episode(4), episode(5, seq=1, success=False))
-fresh = jax.device_get(make_updates(MODEL, CONFIG, 1.0, sharding.make_mesh()).init(jax.random.key(0)))
+one = sharding.make_mesh()
+fresh = jax.device_get(make_updates(MODEL, CONFIG, 1.0, one).init(jax.random.key(0)))
 
 def run(mesh):
     updates, state, losses = make_updates(MODEL, CONFIG, 1.0, mesh), fresh, []
     for _ in range(2):
         state, report = updates.improve(state, rows)
-        losses.append(float(report.scalars["loss/policy"]))
+        losses.append([float(report.scalars["loss/policy"]), *np.asarray(report.td)])
     return losses, state
 
-losses, state = run(sharding.make_mesh())
+losses, state = run(one)
 found, other = run(sharding.make_mesh(2, 2, 2))
 np.testing.assert_allclose(found, losses, atol=1e-5)
-for ours, theirs in zip(jax.tree.leaves(other.params), jax.tree.leaves(state.params), strict=True):
-    np.testing.assert_allclose(ours, theirs, atol=1e-4)
+for part in ("params", "critic_params"):
+    both = zip(*(jax.tree.leaves(getattr(s, part)) for s in (other, state)), strict=True)
+    for ours, theirs in both:
+        np.testing.assert_allclose(ours, theirs, atol=1e-4)
 assert other.params["fusion"]["k"].sharding.spec == jax.sharding.PartitionSpec("fsdp", None)
 print("compared", len(jax.devices()))
 """
