@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from common.models.autoui import AutoUIConfig
 from learner.replay import Entry
 
 
@@ -107,4 +108,29 @@ def pack(
             ],
             np.float32,
         ),
+    )
+
+
+def blank(model: AutoUIConfig, text_width: int) -> Batch:
+    """One row of zeros with the model's shapes, for initialisation."""
+    row = np.zeros(1, np.float32)
+    prompt = np.zeros((1, model.prompt_length), np.int32)
+    action = np.zeros((1, model.action_length), np.int32)
+    return Batch(
+        prompt_ids=prompt,
+        goal_ids=prompt,
+        features=np.zeros((1, model.image_tokens, model.image_dim), np.uint8),
+        action_ids=action,
+        behaviour_log_probs=action.astype(np.float32),
+        reward=row,
+        discount=row,
+        outcome=row,
+        targets=row,
+        invalid=row,
+        repeats=row,
+        time=row,
+        last_invalid=row,
+        known=row,
+        mask=row,
+        texts=np.zeros((1, text_width), np.float32),
     )

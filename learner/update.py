@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax import Array
 
@@ -17,7 +16,7 @@ from common.models import autoui, lora
 from learner import losses, sharding
 from learner.critic import CriticConfig, make_critic, read_prompts, value_loss
 from learner.demonstrations import Steps
-from learner.packing import Batch
+from learner.packing import Batch, blank
 from learner.retrace import off_policy_returns
 
 
@@ -118,7 +117,7 @@ def make_updates(
             params = autoui.init(model, policy_key)
         trained, frozen = lora.split(params, config.lora, jax.random.fold_in(key, 2))
         width = model.d_model if config.critic.kind == "t5" else text_width
-        critic_params = critic.init(critic_key, _blank_batch(model, width))
+        critic_params = critic.init(critic_key, blank(model, width))
         return LearnerState(
             trained,
             policy_tx.init(trained),
@@ -295,28 +294,3 @@ def _labels(batch: Batch, gamma: float) -> Array:
 
     _, labels = jax.lax.scan(backward, jnp.zeros(()), (batch.reward, batch.discount), reverse=True)
     return labels
-
-
-def _blank_batch(model: autoui.AutoUIConfig, text_width: int) -> Batch:
-    """One row of zeros with the model's shapes, for initialisation."""
-    row = np.zeros(1, np.float32)
-    prompt = np.zeros((1, model.prompt_length), np.int32)
-    action = np.zeros((1, model.action_length), np.int32)
-    return Batch(
-        prompt_ids=prompt,
-        goal_ids=prompt,
-        features=np.zeros((1, model.image_tokens, model.image_dim), np.uint8),
-        action_ids=action,
-        behaviour_log_probs=action.astype(np.float32),
-        reward=row,
-        discount=row,
-        outcome=row,
-        targets=row,
-        invalid=row,
-        repeats=row,
-        time=row,
-        last_invalid=row,
-        known=row,
-        mask=row,
-        texts=np.zeros((1, text_width), np.float32),
-    )
