@@ -21,7 +21,7 @@ BATCH = 16  # texts
 class TextEncoder:
     """Turns texts into vectors and remembers the newest of them.
 
-    Prompts change with every action, but a step is read about twenty times while it is in replay,
+    Prompts change with every action, but a step is read dozens of times while it is in replay,
     and the first prompts of a task are all alike.
 
     Attributes:
