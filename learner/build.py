@@ -20,6 +20,7 @@ from common.codec import EpisodeSpec
 from common.errors import ConfigError
 from common.metrics import MetricsWriter
 from common.models import autoui
+from common.models.lora import LoraConfig
 from common.models.text import Tokenizer, grammar_corpus
 from common.tasks import Task, load_tasks
 from learner import config as configs
@@ -29,6 +30,7 @@ from learner.checkpoint import Checkpoints, load_policy
 from learner.ingest import Ingest
 from learner.loop import Learner, Progress
 from learner.publish import Publisher
+from learner.texts import TextEncoder
 from learner.update import make_updates
 
 TEXT_WEIGHT = 20  # against the grammar's corpus, so that the tasks' words become one token each
@@ -111,13 +113,26 @@ def learner(
         mesh = sharding.make_mesh(*config.mesh)
         for size in (config.reinforce.batch_steps, config.warm_start.batch):
             sharding.validate(model, mesh, size)
-        updates = make_updates(model, config.update, config.temperature, mesh)
-        state = updates.init(jax.random.key(seed))
+        adapters = LoraConfig(**saved.get("lora", {})) if saved is not None else config.update.lora
+        if adapters != config.update.lora:
+            raise ConfigError(
+                f"{workdir} holds a run with {adapters}. Give another --workdir, or the settings "
+                "of that run."
+            )
+        encode = None
+        if config.update.critic.kind == "roberta":
+            if not config.update.critic.roberta:
+                raise ConfigError(
+                    "update.critic.kind roberta needs update.critic.roberta, a folder with the "
+                    "encoder's config.json, model.safetensors and tokenizer.json."
+                )
+            steps = config.reinforce.replay_episodes * max(config.horizon.values())
+            encode = TextEncoder(config.update.critic.roberta, capacity=steps)
+        width = encode.width if encode else 0
+        updates = make_updates(model, config.update, config.temperature, mesh, width)
+        state = updates.init(jax.random.key(seed), start.params)
         if saved is not None:
             state = checkpoints.restore(state)
-        elif start.params is not None:
-            where = jax.tree.map(lambda leaf: leaf.sharding, state.params)
-            state = state._replace(params=jax.device_put(start.params, where))
         if progress.warm_start_step is not None:
             checkpoints.pin(progress.warm_start_step)
         (workdir / "config.json").write_text(
@@ -173,12 +188,14 @@ def learner(
             archive=archive,
             meta={
                 "model": model.to_dict(),
+                "lora": dataclasses.asdict(config.update.lora),
                 "tokenizer": tokenizer.to_json(),
                 "origin": start.origin,
                 "horizon": config.horizon,
                 "temperature": config.temperature,
                 "seed": seed,
             },
+            encode=encode,
         )
 
 

@@ -1,73 +1,73 @@
-"""A run starts from a policy that something else made."""
-
-import dataclasses
-import json
+"""A learner out of its parts: what it says at the start, and what it takes up again."""
 
 import jax
 import numpy as np
 import pytest
 
+from actors.client import LearnerClient
 from common.errors import ConfigError
-from common.models import pretrained
+from common.models import autoui
 from learner import build
-from learner.checkpoint import load_policy, save_policy
-from learner.config import ReinforceConfig, WarmStartConfig
-from tests import t5_folder
+from learner.checkpoint import load_policy
+from tests.learner.test_update import MODEL
 
-ADDRESS = "tcp://127.0.0.1:0"
-
-
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory):
-    """The checkpoint of a policy that came from a Hugging Face folder, and what is in it."""
-    loaded = pretrained.load(t5_folder.GATED, prompt_length=12, action_length=10)
-    meta = {
-        "model": loaded.config.to_dict(),
-        "tokenizer": t5_folder.tokenizer_json(),
-        "origin": loaded.origin.to_dict(),
-    }
-    path = tmp_path_factory.mktemp("policy")
-    save_policy(path, loaded.params, meta)
-    return path, loaded, meta
+SMALL = {"warm_start.demonstrations": 0, "vocab_size": 320}
+LORA = {"update.lora.rank": 2}
 
 
-def _config(init=""):
-    config = build.configure("quick", "filtered-bc", {"init": str(init)})
-    return dataclasses.replace(
-        config,
-        warm_start=WarmStartConfig(demonstrations=0, batch=4),
-        reinforce=ReinforceConfig(batch_steps=20, critic_steps=20),
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    monkeypatch.setitem(autoui.PRESETS, "tiny", MODEL)
+
+
+def learner(folder, **settings):
+    config = build.configure("", "distrl", SMALL | settings)
+    return build.learner(
+        workdir=folder, listen="tcp://127.0.0.1:0", config=config, seed=0, insecure=False
     )
 
 
-def _run(workdir, config):
-    """Starts a learner and stops it at once; returns its lineage and what it saved."""
-    with build.learner(
-        workdir=workdir, listen=ADDRESS, config=config, seed=3, insecure=False
-    ) as learner:
-        learner.run(lambda: True)
-    return learner.progress.lineage, *load_policy(workdir / "checkpoints")
+def fetched(made):
+    """Returns what an actor gets of a learner that is stopped at once, and of which lineage."""
+    made.run(lambda: True)
+    with LearnerClient(f"tcp://127.0.0.1:{made._ingest.port}", "a", "b", "d", False) as client:
+        client.connect(5)
+        version, params = client.fetch(None, timeout_s=5)
+    return version.lineage, params
 
 
-def test_a_run_starts_from_a_policy_and_goes_on(policy, tmp_path):
-    path, loaded, meta = policy
-    for lineage in (1, 2):  # the second one restores the first
-        began, params, found = _run(tmp_path / "run", _config(path))
-        assert began == lineage
-        jax.tree.map(np.testing.assert_array_equal, params, loaded.params)
-        assert {name: found[name] for name in meta} == json.loads(json.dumps(meta))
-    with pytest.raises(ConfigError, match="holds a run of another model"):
-        _run(tmp_path / "run", _config())
+def test_actors_get_the_merged_policy_that_is_saved_also_after_a_restart(tmp_path):
+    found = []
+    for lineage in (1, 2):
+        with learner(tmp_path, **LORA) as made:
+            if lineage == 1:  # as after some learning: at first adapters change nothing
+                moved = jax.tree.map(lambda leaf: leaf + 0.1, made._state.params)
+                made._state = made._state._replace(params=moved)
+            found.append(fetched(made))
+    saved, meta = load_policy(tmp_path / "checkpoints")
+    assert meta["lora"]["rank"] == 2 and [lineage for lineage, _ in found] == [1, 2]
+    for _, params in found:
+        assert jax.tree.structure(params) == jax.tree.structure(saved)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), params, saved)
 
 
-def test_a_policy_is_no_run_that_could_go_on(policy, tmp_path):
-    _, loaded, meta = policy
-    (tmp_path / "run").mkdir()
-    save_policy(tmp_path / "run" / "checkpoints", loaded.params, meta)
-    with pytest.raises(ConfigError, match=r"holds a policy and no run .* with --init"):
-        _run(tmp_path / "run", _config())
+def test_a_run_goes_on_as_it_began(tmp_path):
+    with learner(tmp_path, **LORA) as made:
+        made.run(lambda: True)
+    with (
+        pytest.raises(ConfigError, match=r"holds a run with LoraConfig\(rank=2"),
+        learner(tmp_path),
+    ):
+        pass
+    changed = learner(tmp_path, **LORA, **{"update.critic.kind": "t5"})
+    with pytest.raises(ConfigError, match="is of another critic"), changed:
+        pass
 
 
-def test_a_policy_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"There is no checkpoint folder .*nowhere"):
-        _run(tmp_path / "run", _config(tmp_path / "nowhere"))
+def test_a_critic_that_needs_files_says_so(tmp_path):
+    settings = {"update.critic.kind": "roberta"}
+    with pytest.raises(ConfigError, match=r"roberta needs update.critic.roberta"):
+        learner(tmp_path, **settings).__enter__()
+    settings["update.critic.roberta"] = str(tmp_path)
+    with pytest.raises(ConfigError, match="holds no RoBERTa"):
+        learner(tmp_path, **settings).__enter__()
