@@ -152,7 +152,7 @@ class Actor:
                 session.next_layout(),
                 Signature(config.name, config.boot, self._seq),
                 lineage=(session.version or self._client.pulse.version).lineage,
-                temperature=session.settings.temperature,
+                temperature=session.settings.sampling.temperature,
                 keep_screens=session.keeps_screens(self._seq),
                 on_step=on_step,
             )

@@ -17,6 +17,7 @@ from common.codec import MAX_STEPS
 from common.errors import ConfigError
 from common.models import vision
 from common.models.autoui import AutoUIConfig
+from common.models.distribution import FREE, SamplingConfig
 from common.models.text import Tokenizer
 from common.tasks import TaskSampler, load_tasks
 from common.types import Version
@@ -32,7 +33,7 @@ class Settings:
       model: Shape of the policy.
       tasks: What `common.tasks.load_tasks` takes.
       horizon: The most steps of an episode, by suite.
-      temperature: At which the policy is sampled.
+      sampling: Of the policy; the learner computes with the same.
       screens_every: Each how many-th episode carries its screens; 0 for none.
       expert_epsilon: Share of the expert's steps that are disturbed.
     """
@@ -40,14 +41,14 @@ class Settings:
     model: AutoUIConfig
     tasks: str
     horizon: dict[str, int]
-    temperature: float = 1.0
+    sampling: SamplingConfig = FREE
     screens_every: int = 0
     expert_epsilon: float = 0.1
 
     def __post_init__(self) -> None:
         if not all(1 <= steps <= MAX_STEPS for steps in self.horizon.values()):
             raise ConfigError(f"A horizon must be in 1..{MAX_STEPS}: {self.horizon}.")
-        if self.temperature < 0 or self.screens_every < 0 or not 0 <= self.expert_epsilon < 1:
+        if self.screens_every < 0 or not 0 <= self.expert_epsilon < 1:
             raise ConfigError(f"A value is out of its range: {self}.")
 
     @classmethod
@@ -56,7 +57,9 @@ class Settings:
         names = {field.name for field in dataclasses.fields(cls)} & set(values)
         try:
             model = AutoUIConfig.from_dict(values["model"])
-            return cls(**{name: values[name] for name in names} | {"model": model})
+            sampling = SamplingConfig(**values.get("sampling", {}))
+            known = {name: values[name] for name in names}
+            return cls(**known | {"model": model, "sampling": sampling})
         except (KeyError, TypeError, AttributeError) as error:
             raise ConfigError(f"The learner's settings don't fit this actor: {error!r}.") from error
 
@@ -93,9 +96,11 @@ class Session:
         self.environment = PhoneEnvironment(device, judge, self.settings.horizon, settle_s)
         tokenizer = Tokenizer.from_json(welcome.body.decode())
         self.extract = extractor(self.settings.model)
-        self._policy = Policy(self.settings.model, tokenizer, seed, self.extract)
+        self._policy = Policy(
+            self.settings.model, tokenizer, seed, self.settings.sampling, self.extract
+        )
         self.version: Version | None = None
-        self.explorer = PolicyAgent(self._policy, self.settings.temperature)
+        self.explorer = PolicyAgent(self._policy)
         self.expert: Demonstrator | None = None
         if device.simulated:
             self.expert = Demonstrator(device, self._policy, self.settings.expert_epsilon)

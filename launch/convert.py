@@ -115,7 +115,7 @@ def _import(args: Import) -> int:
         "tokenizer": tokenizer.to_json(),
         "origin": loaded.origin.to_dict(),
         "horizon": defaults.horizon,
-        "temperature": defaults.temperature,
+        "sampling": dataclasses.asdict(defaults.sampling),
         "seed": args.seed,
     }
     save_policy(args.output, loaded.params, meta)

@@ -76,6 +76,7 @@ def _run(args: Args) -> None:
     from common import actions
     from common.models import vision
     from common.models.autoui import AutoUIConfig
+    from common.models.distribution import SamplingConfig
     from common.models.text import Tokenizer
     from launch import drawing
     from learner.checkpoint import load_policy
@@ -88,10 +89,11 @@ def _run(args: Args) -> None:
     params, meta = load_policy(args.checkpoint)
     model = AutoUIConfig.from_dict(meta["model"])
     extract = vision.extractor(model, args.vision_folder, args.vision_dtype)
-    policy = Policy(model, Tokenizer.from_json(meta["tokenizer"]), args.seed, extract)
+    sampling = SamplingConfig(**{**meta["sampling"], "temperature": args.temperature})
+    policy = Policy(model, Tokenizer.from_json(meta["tokenizer"]), args.seed, sampling, extract)
     policy.set_params(params, meta["step"])
     prompt = actions.prompt(args.goal, actions.decision(args.previous) or args.previous)
-    text = policy.act(prompt, np.asarray(screen), args.temperature).text
+    text = policy.act(prompt, np.asarray(screen)).text
     action = actions.parse(text)
     print(text)
     print(json.dumps(dataclasses.asdict(action)))

@@ -20,6 +20,7 @@ from common.codec import EpisodeSpec
 from common.errors import ConfigError
 from common.metrics import MetricsWriter
 from common.models import autoui
+from common.models.automaton import automaton_for
 from common.models.lora import LoraConfig
 from common.models.text import Tokenizer, grammar_corpus
 from common.tasks import Task, load_tasks
@@ -129,7 +130,8 @@ def learner(
             steps = config.reinforce.replay_episodes * max(config.horizon.values())
             encode = TextEncoder(config.update.critic.roberta, capacity=steps)
         width = encode.width if encode else 0
-        updates = make_updates(model, config.update, config.temperature, mesh, width)
+        automaton = automaton_for(config.sampling, tokenizer, model.vocab_size, model.action_length)
+        updates = make_updates(model, config.update, config.sampling, mesh, automaton, width)
         state = updates.init(jax.random.key(seed), start.params)
         if saved is not None:
             state = checkpoints.restore(state)
@@ -146,7 +148,7 @@ def learner(
             "model": model.to_dict(),
             "tasks": config.tasks,
             "horizon": config.horizon,
-            "temperature": config.temperature,
+            "sampling": dataclasses.asdict(config.sampling),
             "screens_every": config.screens_every,
             "expert_epsilon": config.warm_start.epsilon,
         }
@@ -192,7 +194,7 @@ def learner(
                 "tokenizer": tokenizer.to_json(),
                 "origin": start.origin,
                 "horizon": config.horizon,
-                "temperature": config.temperature,
+                "sampling": dataclasses.asdict(config.sampling),
                 "seed": seed,
             },
             encode=encode,

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from common.errors import ConfigError
+from common.models.distribution import FREE, SamplingConfig
 from learner.priorities import PriorityConfig
 from learner.update import UpdateConfig
 
@@ -14,11 +15,11 @@ from learner.update import UpdateConfig
 class WarmStartConfig:
     """Demonstrations and the supervised start; 0 demonstrations skips it."""
 
-    demonstrations: int = 1800  # episodes
+    demonstrations: int = 1000  # episodes
     begin: int = 100  # episodes before the first gradient step
     batch: int = 32  # steps
-    success: float = 0.5  # stop when the sampled success of the newest episodes is this
-    window: int = 64  # episodes over which that is measured
+    success: float = 0.25  # stop when the weaker half of the task families reaches this
+    window: int = 96  # newest episodes, sampled, over which that is measured
     max_updates: int = 5000
     publish_every: int = 25  # gradient steps
     epsilon: float = 0.1  # share of the expert's steps replaced by an unlabelled disturbance
@@ -53,7 +54,7 @@ class LearnerConfig:
     horizon: dict[str, int] = dataclasses.field(
         default_factory=lambda: {"general": 15, "webshop": 20}  # DistRL, evaluation setting
     )
-    temperature: float = 1.0
+    sampling: SamplingConfig = FREE
     wire_dtype: str = "float32"
     mesh: tuple[int, int, int] = (1, 1, 1)  # data, fsdp, tensor
     screens_every: int = 25  # an actor sends the screens of every so many episodes
@@ -69,7 +70,10 @@ class LearnerConfig:
             if not holds:
                 raise ConfigError(sentence)
 
-        require(self.temperature > 0, f"temperature must be above 0, not {self.temperature}.")
+        require(
+            self.sampling.temperature > 0,
+            f"sampling.temperature must be above 0 to learn, not {self.sampling.temperature}.",
+        )
         require(self.minutes >= 0, f"minutes must not be negative, not {self.minutes}.")
         require(
             self.wire_dtype in ("float32", "bfloat16"),
@@ -106,7 +110,6 @@ def quick() -> LearnerConfig:
     return LearnerConfig(
         horizon={"general": 12, "webshop": 14},
         minutes=9.0,
-        warm_start=WarmStartConfig(success=0.5),
         reinforce=ReinforceConfig(
             episodes=6000, batch_steps=128, critic_updates=2, replay_episodes=3000, publish_every=3
         ),
@@ -115,14 +118,19 @@ def quick() -> LearnerConfig:
 
 
 def filtered_bc(config: LearnerConfig) -> LearnerConfig:
-    """Imitation of one's own successes, invalid steps left out: the simplest baseline."""
+    """Imitation of one's own successes, invalid steps left out; the less expected the more often.
+
+    Without the last, the families that succeed always fill the batches and the rest stand still.
+    """
     return dataclasses.replace(
         config,
         update=dataclasses.replace(
             config.update,
             loss=dataclasses.replace(config.update.loss, advantage="filtered"),
         ),
-        priority=dataclasses.replace(config.priority, enabled=False, successes_only=True),
+        priority=PriorityConfig(
+            base=1.0, td=0.0, rho=0.0, entropy=0.0, surprise=3.0, alpha=1.0, successes_only=True
+        ),
     )
 
 

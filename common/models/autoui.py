@@ -6,7 +6,7 @@ Zhang and Zhang, "You Only Look at Screens" (2023), with the T5 v1.1 of DigiRL.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import flax.linen as nn
 import jax
@@ -15,6 +15,8 @@ from jax import lax
 
 from common.errors import ConfigError
 from common.models import t5
+from common.models.automaton import Automaton
+from common.models.distribution import FREE, LOG_FLOOR, SamplingConfig, restrict
 from common.types import PAD_ID
 
 Params = dict[str, Any]
@@ -103,8 +105,10 @@ class ImageTokens(nn.Module):
         if c.image_grid is None:
             return project(features)
         rows, columns = c.image_grid
-        row = t5.parameter(self, "row", ("row", "embed"), (rows, c.d_model), 1.0)
-        column = t5.parameter(self, "column", ("column", "embed"), (columns, c.d_model), 1.0)
+        # At a spread of 1, where a patch is outshouts what it shows: one start in three then never
+        # learned to find an icon.
+        row = t5.parameter(self, "row", ("row", "embed"), (rows, c.d_model), 0.5)
+        column = t5.parameter(self, "column", ("column", "embed"), (columns, c.d_model), 0.5)
         x = project(features.astype(c.dtype) / 127.5 - 1).astype(jnp.float32)
         # A flat patch must not be blown up to the size of a busy one, hence the .05.
         x = x * lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + 0.05)
@@ -166,6 +170,23 @@ class AutoUI(nn.Module):
         )
         return logits[:, 0], caches
 
+    def step_block(self, token_ids, lengths, bias, memory, memory_bias, caches, positions):
+        """As `step` after several more tokens: `lengths` [B] of token_ids [B, L].
+
+        They begin at `positions` [B]; what is beyond a row's length is overwritten by later steps.
+        """
+        rows = positions[:, None] + jnp.arange(token_ids.shape[1])
+        logits, caches = self.t5.decode(
+            token_ids,
+            bias[0][:, rows].swapaxes(0, 1),
+            memory,
+            memory_bias,
+            caches,
+            positions,
+            only=lengths - 1,
+        )
+        return logits[:, 0], caches
+
     def __call__(
         self, prompt_ids: jax.Array, features: jax.Array, action_ids: jax.Array
     ) -> jax.Array:
@@ -200,15 +221,32 @@ def logits(
     return cast(jax.Array, apply({"params": params}, prompt_ids, features, action_ids))
 
 
+class TokenStats(NamedTuple):
+    """How likely the policy is to emit given actions, token by token, [B, A]; 0 on padding.
+
+    Attributes:
+      log_probs: Of each token in the distribution that it would be drawn from, in nats, float32.
+      entropy: Of that distribution, in nats, float32.
+      outside: Bool, the token is not in that distribution: it was drawn by other parameters, which
+        had it among their likeliest, or written by an expert. Its log-probability is given as
+        LOG_FLOOR, without a gradient.
+    """
+
+    log_probs: jax.Array
+    entropy: jax.Array
+    outside: jax.Array
+
+
 def token_stats(
     params: Params,
     config: AutoUIConfig,
     prompt_ids: jax.Array,
     features: jax.Array,
     action_ids: jax.Array,
-    temperature: jax.Array | float = 1.0,
-) -> tuple[jax.Array, jax.Array]:
-    """Returns how likely the policy is to emit given actions, token by token.
+    sampling: SamplingConfig = FREE,
+    automaton: Automaton | None = None,
+) -> TokenStats:
+    """Returns how likely the policy is to emit given actions.
 
     Args:
       params: From `init`.
@@ -216,20 +254,23 @@ def token_stats(
       prompt_ids: [B, S] int32.
       features: [B, N, C].
       action_ids: [B, A] int32; 0 is padding.
-      temperature: Divides the logits, as in the sampler; above 0.
-
-    Returns:
-      Log-probability of each token and entropy of the distribution it was drawn from, in nats,
-      float32 [B, A], 0 on padding.
+      sampling: The sampler's settings.
+      automaton: The sampler's; for decoding by the grammar.
     """
-    scaled = logits(params, config, prompt_ids, features, action_ids) / temperature
-    log_probs, entropy = _log_prob_and_entropy(
-        scaled.reshape(-1, config.vocab_size), action_ids.reshape(-1)
+    raw = logits(params, config, prompt_ids, features, action_ids)
+    allowed = automaton.allowed_along(action_ids) if automaton else None
+    log_probs, entropy = (
+        flat.reshape(action_ids.shape)
+        for flat in _log_prob_and_entropy(
+            restrict(raw, sampling, allowed).reshape(-1, config.vocab_size), action_ids.reshape(-1)
+        )
     )
     emitted = action_ids != PAD_ID
-    return (
-        jnp.where(emitted, log_probs.reshape(action_ids.shape), 0.0),
-        jnp.where(emitted, entropy.reshape(action_ids.shape), 0.0),
+    outside = emitted & (log_probs < t5.MASKED / 2)
+    return TokenStats(
+        jnp.where(emitted, jnp.where(outside, LOG_FLOOR, log_probs), 0.0),
+        jnp.where(emitted, entropy, 0.0),
+        outside,
     )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from common.errors import ConfigError
 from common.models import autoui, sampling
 from common.models.autoui import AutoUIConfig, Params
+from common.models.distribution import SamplingConfig
 from common.types import EOS_ID, PAD_ID
 
 TOLERANCE = 1e-4
@@ -81,8 +82,10 @@ def compare(config: AutoUIConfig, params: Params, reference: Reference) -> Diffe
     with jax.default_matmul_precision("highest"):
         logits = jax.jit(autoui.logits, static_argnums=1)(params, config, *inputs, labels)
         stats = jax.jit(autoui.token_stats, static_argnums=1)
-        log_probs, _ = stats(params, config, *inputs, labels)
-        greedy, _ = sampling.sampler(config)(params, *inputs, jax.random.key(0), 0.0)
+        log_probs = stats(params, config, *inputs, labels).log_probs
+        greedy, _ = sampling.sampler(config, SamplingConfig(0.0))(
+            params, *inputs, jax.random.key(0)
+        )
     expected = np.where(reference.labels > 0, reference.label_logprobs, 0)
     return Difference(
         float(np.abs(logits - reference.logits).max()),

@@ -113,7 +113,7 @@ class Tokenizer:
 
     def encode_prompt(self, text: str, length: int) -> np.ndarray:
         """Returns int32 [length]: the end of the text if it is too long, the end token, padding."""
-        ids = self._encode(text)
+        ids = self.encode(text)
         return _padded(ids[max(0, len(ids) - length + 1) :], length)
 
     def encode_action(self, text: str, length: int) -> np.ndarray:
@@ -123,7 +123,7 @@ class Tokenizer:
           ConfigError: The text is too long, or the tokenizer has no sign for some of it; but for
             the length of blanks, what is read back would be another action.
         """
-        ids = self._encode(text)
+        ids = self.encode(text)
         if (found := self.decode(ids)).split() != text.split():
             raise ConfigError(f"The tokenizer turns the action {text!r} into {found!r}.")
         if len(ids) >= length:
@@ -139,9 +139,48 @@ class Tokenizer:
             skip_special_tokens=False,
         )
 
-    def _encode(self, text: str) -> list[int]:
+    def encode(self, text: str) -> list[int]:
+        """Returns the ids of a text, without an end token."""
         ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
         return [i for i in ids if i > EOS_ID]  # T5's pieces include the special tokens' names
+
+    def pieces(self) -> list[bytes]:
+        """Returns what each id adds to a text, empty for special tokens.
+
+        Pieces of SentencePiece that begin a text add a space there, which `decode` leaves out.
+
+        Raises:
+          ConfigError: Ids stand for texts in another way than in byte-level BPE or SentencePiece.
+        """
+        tokens = [self._backend.id_to_token(i) or "" for i in range(self.vocab_size)]
+        decoder = self._backend.decoder
+        if isinstance(decoder, decoders.ByteLevel):
+            byte_of = _byte_of_characters()
+            found = [bytes(map(byte_of.__getitem__, token)) for token in tokens]
+        elif isinstance(decoder, decoders.Metaspace):
+            found = [token.replace("▁", " ").encode() for token in tokens]
+        else:
+            raise ConfigError(
+                f"The tokenizer's decoder is {decoder!r}; it should be ByteLevel or Metaspace."
+            )
+        for special in {PAD_ID, EOS_ID, *self._backend.get_added_tokens_decoder()}:
+            found[special] = b""
+        return found
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tokenizer) and self.to_json() == other.to_json()
+
+    def __hash__(self) -> int:
+        return hash(self.to_json())
+
+
+def _byte_of_characters() -> dict[str, int]:
+    """GPT-2's printable stand-ins for bytes: themselves where they can be, else from 256 on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = sorted(set(range(256)) - set(printable))
+    return {chr(byte): byte for byte in printable} | {
+        chr(256 + index): byte for index, byte in enumerate(others)
+    }
 
 
 def _padded(ids: list[int], length: int) -> np.ndarray:

@@ -15,6 +15,7 @@ from actors.session import Settings
 from common.channel import Mode, Pulse
 from common.errors import ConfigError, DeviceError
 from common.models import autoui, vision
+from common.models.distribution import FREE
 from common.types import Ending, Episode, Version
 from tests.actors.fakes import FakeDevice
 
@@ -89,7 +90,7 @@ def make(tokenizer, config, params, tmp_path):
             "model": config.to_dict(),
             "tasks": str(tasks),
             "horizon": {"general": 2},
-            "temperature": 1.0,
+            "sampling": {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "grammar": False},
             "screens_every": 2,
             "expert_epsilon": 0.1,
             **settings,
@@ -248,7 +249,8 @@ def test_a_phone_that_fails_in_an_episode_truncates_it(make):
         ({"model": None}, "don't fit"),
         ({"model": {"image_grid": None}}, "give the folder of BLIP-2"),
         ({"tasks": "nope"}, "no tasks 'nope'"),
-        ({"temperature": -1.0}, "out of its range"),
+        ({"sampling": {"temperature": -1.0}}, "must be a number of 0 or more"),
+        ({"sampling": {"beams": 4}}, "don't fit"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused_with_a_sentence(make, change, message):
@@ -259,4 +261,4 @@ def test_settings_that_do_not_fit_are_refused_with_a_sentence(make, change, mess
 
 def test_settings_of_a_newer_learner_are_taken_as_far_as_known(config):
     values = {"model": config.to_dict(), "tasks": "t", "horizon": {"general": 1}, "new": 1}
-    assert Settings.from_dict(values).temperature == 1.0
+    assert Settings.from_dict(values).sampling == FREE

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import shutil
 
@@ -7,6 +8,7 @@ import pytest
 
 from common.models import hf_files, pretrained
 from common.models.autoui import AutoUIConfig
+from common.models.distribution import FREE
 from common.models.text import Tokenizer
 from launch import convert, evaluate
 from learner.checkpoint import load_policy
@@ -33,7 +35,7 @@ def test_a_folder_becomes_a_checkpoint_like_a_run_s(folder, checkpoint):
     jax.tree.map(np.testing.assert_array_equal, params, pretrained.load(folder).params)
     assert Tokenizer.from_json(meta["tokenizer"]).to_json() == t5_folder.tokenizer().to_json()
     assert meta["horizon"] == {"general": 15, "webshop": 20}
-    assert meta["temperature"] == 1.0
+    assert meta["sampling"] == dataclasses.asdict(FREE)
     assert meta["step"] == 0
 
 

@@ -20,6 +20,7 @@ def checkpoint(tmp_path_factory):
     meta = {
         "model": config.to_dict(),
         "tokenizer": Tokenizer.train(grammar_corpus(), 400).to_json(),
+        "sampling": {},
     }
     save_policy(path, jax.device_get(autoui.init(config, jax.random.key(0))), meta)
     return path
@@ -50,8 +51,7 @@ def test_it_prints_text_and_meaning_and_draws(words, tmp_path, capsys):
 
 def test_the_previous_action_may_be_the_whole_text_or_its_decision(words, capsys, monkeypatch):
     asked = []
-    act = predict_policy_act(asked)
-    monkeypatch.setattr("actors.policy.Policy.act", act)
+    monkeypatch.setattr("actors.policy.Policy.act", stand_in(asked))
     decision = '"action_type": "PRESS_HOME"'
     for previous in (decision, f"Action Plan: [PRESS_HOME] ; Action Decision: {decision}", ""):
         assert predict.main([*words, f"--previous={previous}", "--temperature=0.5"]) == 0
@@ -62,11 +62,11 @@ def test_the_previous_action_may_be_the_whole_text_or_its_decision(words, capsys
     assert (meaning["type"], meaning["text"]) == ("TYPE", "a")
 
 
-def predict_policy_act(asked):
+def stand_in(asked):
     """Returns a stand-in for Policy.act that records prompts and temperatures."""
 
-    def act(self, prompt, image, temperature):
-        asked.append((prompt, temperature))
+    def act(self, prompt, image):
+        asked.append((prompt, self.sampling.temperature))
         assert image.shape == (160, 90, 3)
 
         class Decision:

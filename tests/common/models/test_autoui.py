@@ -9,9 +9,10 @@ import pytest
 
 from common.errors import ConfigError
 from common.models import autoui
+from common.models.distribution import SamplingConfig
 
 logits_of = jax.jit(autoui.logits, static_argnums=1)
-token_stats = jax.jit(autoui.token_stats, static_argnums=1)
+token_stats = jax.jit(autoui.token_stats, static_argnums=(1, 5))
 
 
 def _batch(config, rows=3, seed=0):
@@ -26,7 +27,8 @@ def _batch(config, rows=3, seed=0):
 
 def test_token_stats_are_those_of_the_softmax_of_the_logits(config, params):
     batch = _batch(config)
-    log_probs, entropy = token_stats(params, config, *batch, 0.6)
+    log_probs, entropy, outside = token_stats(params, config, *batch, SamplingConfig(0.6))
+    assert not outside.any()
     scaled = np.asarray(logits_of(params, config, *batch), np.float64) / 0.6
     softmax = np.exp(scaled) / np.exp(scaled).sum(-1, keepdims=True)
     for row, column in np.ndindex(batch[2].shape):
@@ -59,8 +61,8 @@ def test_gradient_is_finite_on_blank_rows_and_certain_tokens(config, params):
     prompt_ids[1], features[1], action_ids[1] = 0, 0, 0  # as a batch is padded
 
     def loss(params):
-        log_probs, entropy = autoui.token_stats(
-            params, config, prompt_ids, features, action_ids, 1e-3
+        log_probs, entropy, _ = autoui.token_stats(
+            params, config, prompt_ids, features, action_ids, SamplingConfig(1e-3)
         )
         return log_probs.sum() + entropy.sum()
 
@@ -92,9 +94,9 @@ def test_the_screen_matters_and_so_does_where_a_patch_stands(config, params):
 
 def test_bfloat16_computes_about_the_same(config, params):
     batch = _batch(config)
-    expected, _ = token_stats(params, config, *batch)
+    expected = token_stats(params, config, *batch).log_probs
     half = dataclasses.replace(config, dtype="bfloat16")
-    found, _ = token_stats(params, half, *batch)
+    found = token_stats(params, half, *batch).log_probs
     assert found.dtype == jnp.float32
     np.testing.assert_allclose(found, expected, atol=0.2)
 

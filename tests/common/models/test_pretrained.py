@@ -15,6 +15,7 @@ from safetensors.numpy import save_file
 
 from common.errors import ConfigError
 from common.models import autoui, hf_files, hf_layout, pretrained, sampling
+from common.models.distribution import SamplingConfig
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 MODELS = ("autoui_gated_untied", "autoui_relu_tied")
@@ -46,14 +47,15 @@ def test_logits_and_log_probs_agree(golden):
     logits = jax.jit(autoui.logits, static_argnums=1)(params, config, *inputs, labels)
     np.testing.assert_allclose(logits, reference["logits"], atol=1e-4)
     stats = jax.jit(autoui.token_stats, static_argnums=1)
-    log_probs, _ = stats(params, config, *inputs, labels)
+    log_probs = stats(params, config, *inputs, labels).log_probs
     expected = np.where(labels > 0, reference["label_logprobs"], 0)
     np.testing.assert_allclose(log_probs, expected, atol=1e-4)
 
 
 def test_greedy_tokens_agree(golden):
     config, params, inputs, reference = golden
-    action_ids, _ = sampling.sampler(config)(params, *inputs, jax.random.key(0), 0.0)
+    greedy = sampling.sampler(config, SamplingConfig(0.0))
+    action_ids, _ = greedy(params, *inputs, jax.random.key(0))
     np.testing.assert_array_equal(action_ids, reference["greedy"][:, 1:])
 
 
@@ -62,7 +64,7 @@ def test_loss_and_gradient_norms_agree(golden):
     labels = jnp.asarray(reference["labels"], jnp.int32)
 
     def loss(params):
-        log_probs, _ = autoui.token_stats(params, config, *inputs, labels)
+        log_probs = autoui.token_stats(params, config, *inputs, labels).log_probs
         return -log_probs.sum() / jnp.sum(labels > 0)
 
     value, gradient = jax.jit(jax.value_and_grad(loss))(params)
