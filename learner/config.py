@@ -47,6 +47,7 @@ class LearnerConfig:
     The defaults are those of the paper's models; `quick` is what `make run` trains on two cores.
     """
 
+    init: str = ""  # a checkpoint: its policy and tokenizer, instead of a fresh `model`
     model: str = "tiny"
     vocab_size: int = 1600
     tasks: str = "all-train"

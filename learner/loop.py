@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -13,6 +13,7 @@ import numpy as np
 
 from common.channel import Mode
 from common.metrics import MetricsWriter
+from common.models import lora
 from common.types import Version
 from learner.archive import Archive
 from learner.checkpoint import Checkpoints
@@ -62,11 +63,13 @@ class Learner:
         metrics: MetricsWriter,
         archive: Archive,
         meta: dict[str, Any],
+        encode: Callable[[Sequence[str]], np.ndarray] | None = None,
     ):
         self.config, self.progress = config, progress
         self._updates, self._state, self._rng = updates, state, rng
         self._ingest, self._publisher, self._checkpoints = ingest, publisher, checkpoints
         self._metrics, self._archive, self._meta = metrics, archive, meta
+        self._encode = encode  # prompts, for the critic
         self._horizon = max(config.horizon.values())
         unexpected = priority(EpisodeTerms(0.0, 0.0, 0.0), 1.0, 0.0, config.priority)
         self._replay = Replay(config.reinforce.replay_episodes, rng, largest=max(1.0, unexpected))
@@ -81,6 +84,9 @@ class Learner:
 
     def run(self, stopped: Callable[[], bool]) -> None:
         """Steps until the run is done or `stopped` says so; saves at the end in both cases."""
+        if self._state.frozen:
+            frozen = jax.device_get(self._state.frozen)
+            self._publisher.publish_base(frozen, self.progress.lineage, self.config.wire_dtype)
         if self._warming and not self.config.warm_start.demonstrations:
             self._end_warm_start()
         self._publish()
@@ -178,7 +184,7 @@ class Learner:
         entries = replay.sample(config.batch_steps)
         if not entries:
             return False
-        batch = pack(entries, config.batch_steps, self._horizon)
+        batch = pack(entries, config.batch_steps, self._horizon, self._encode)
         self._state, report = self._updates.improve(self._state, batch)
         self._remember(entries, jax.device_get(report))
         self.progress.updates += 1
@@ -195,7 +201,7 @@ class Learner:
                 break
             chosen.append(entry)
             size -= len(entry.episode)
-        batch = pack(chosen, self.config.reinforce.critic_steps, self._horizon)
+        batch = pack(chosen, self.config.reinforce.critic_steps, self._horizon, self._encode)
         self._state, scalars = self._updates.improve_critic(self._state, batch)
         self._scalars.update(scalars)
         self._critic_updates += 1
@@ -224,7 +230,8 @@ class Learner:
     def _publish(self) -> None:
         self.progress.version += 1
         version = Version(self.progress.lineage, self.progress.version)
-        self._publisher.publish(jax.device_get(self._state.params), version, self.config.wire_dtype)
+        params = jax.device_get(lora.scaled(self._state.params, self.config.update.lora))
+        self._publisher.publish(params, version, self.config.wire_dtype)
 
     def _save(self) -> None:
         self.progress.wall_s = time.monotonic() - self._began

@@ -48,6 +48,11 @@ class AutoUIConfig(t5.T5Config):
                 f"image_grid {self.image_grid} does not hold image_tokens = {self.image_tokens}."
             )
 
+    @property
+    def features_dtype(self) -> str:
+        """Of the features: pixels are bytes."""
+        return "uint8" if self.image_grid else "float32"
+
     def to_dict(self) -> dict[str, Any]:
         """Returns what `from_dict` takes; JSON can hold it."""
         return dataclasses.asdict(self)
@@ -84,6 +89,7 @@ PRESETS = {
     "small": _flan_t5(512, 6, 1024, 8),
     "base": _flan_t5(768, 12, 2048, 12),
     "large": _flan_t5(1024, 16, 2816, 24),
+    "xl": _flan_t5(2048, 32, 5120, 24),
 }
 
 
@@ -193,7 +199,7 @@ class AutoUI(nn.Module):
 def boxed_init(config: AutoUIConfig, key: jax.Array) -> Params:
     """As `init`, but each leaf is boxed with its logical axes; for `jax.eval_shape`."""
     ids = jnp.zeros((1, 1), jnp.int32)
-    features = jnp.zeros((1, config.image_tokens, config.image_dim), jnp.uint8)
+    features = jnp.zeros((1, config.image_tokens, config.image_dim), config.features_dtype)
     with nn.logical_axis_rules(()):  # one row can't be split over a mesh
         return AutoUI(config).init(key, ids, features, ids)["params"]
 

@@ -102,6 +102,21 @@ def test_the_critic_learns_which_episodes_succeed(updates, state):
     assert failure.max() < 0.2
 
 
+def test_a_model_of_an_image_encoder_s_features_takes_floats():
+    model = dataclasses.replace(MODEL, image_tokens=1, image_grid=None)
+    updates = make_updates(model, UpdateConfig(), FREE, sharding.make_mesh())
+    one = episode(4)
+    features = np.full((4, 1, model.image_dim), -0.3, model.features_dtype)
+    one = dataclasses.replace(one, trajectory=one.trajectory._replace(features=features))
+    rows = batch(one)
+    assert rows.features.dtype == np.float32
+    before = jax.eval_shape(updates.init, jax.random.key(0))
+    after, report = jax.eval_shape(updates.improve, before, rows)  # compiling it takes seconds
+    assert jax.tree.map(lambda leaf: leaf.shape, (before, rows.reward)) == jax.tree.map(
+        lambda leaf: leaf.shape, (after, report.td)
+    )
+
+
 def test_padding_changes_nothing(updates):
     one = episode(4, seq=0), episode(5, seq=1, success=False)
     reports = []

@@ -134,7 +134,12 @@ def test_presets_have_the_shapes_of_flan_t5_and_make_the_round_trip_through_json
         assert autoui.AutoUIConfig.from_dict(json.loads(json.dumps(preset.to_dict()))) == preset
         shapes = jax.eval_shape(functools.partial(autoui.init, preset), jax.random.key(0))
         sizes[name] = sum(leaf.size for leaf in jax.tree.leaves(shapes["t5"]))
-    published = {"small": 76_961_152, "base": 247_577_856, "large": 783_150_080}
+    published = {
+        "small": 76_961_152,
+        "base": 247_577_856,
+        "large": 783_150_080,
+        "xl": 2_849_757_184,
+    }
     assert sizes == {"tiny": 426_880, **published}
 
 
