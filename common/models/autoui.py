@@ -27,7 +27,8 @@ class AutoUIConfig(t5.T5Config):
     """Shape of the policy network.
 
     With `image_grid`, features are uint8 pixels of patches in rows; they are normalised and know
-    where they stand. Without it they are taken as an image encoder made them.
+    where they stand. Without it they are taken as an image encoder made them, and of several tokens
+    those that are 0 throughout are left out.
     """
 
     image_dim: int = 108
@@ -127,7 +128,7 @@ class Fusion(nn.Module):
     config: AutoUIConfig
 
     @nn.compact
-    def __call__(self, text: jax.Array, image: jax.Array) -> jax.Array:
+    def __call__(self, text: jax.Array, image: jax.Array, bias: jax.Array | float) -> jax.Array:
         c = self.config
         axes = ("embed", "embed_out")
 
@@ -139,7 +140,7 @@ class Fusion(nn.Module):
         scores = jnp.einsum(
             "bqd,bkd->bqk", query.reshape(text.shape), image, preferred_element_type=jnp.float32
         )
-        weights = jax.nn.softmax(scores * c.d_model**-0.5, axis=-1).astype(c.dtype)
+        weights = jax.nn.softmax(scores * c.d_model**-0.5 + bias, axis=-1).astype(c.dtype)
         seen = dense("o")(dense("v")(jnp.einsum("bqk,bkd->bqd", weights, image)))
         gate = jax.nn.sigmoid(dense("gate")(jnp.concatenate([text, seen], axis=-1)))
         return (1 - gate) * text + gate * seen
@@ -155,7 +156,14 @@ class AutoUI(nn.Module):
 
     def encode(self, prompt_ids: jax.Array, features: jax.Array) -> jax.Array:
         """Returns what the decoder attends to, [B, S, D]."""
-        return t5.residual(self.fusion(self.t5.encode(prompt_ids), self.image(features)))
+        text, image = self.t5.encode(prompt_ids), self.image(features)
+        return t5.residual(self.fusion(text, image, self._image_bias(features)))
+
+    def _image_bias(self, features: jax.Array) -> jax.Array | float:
+        """MASKED, [B, 1, N], where an encoder left a token out: all of its features are 0."""
+        if self.config.image_grid is not None or self.config.image_tokens == 1:
+            return 0.0  # a black patch is no padding, and a single token is always there
+        return jnp.where((features == 0).all(-1), t5.MASKED, 0.0)[:, None]
 
     def begin(self, prompt_ids: jax.Array, features: jax.Array, length: int):
         """Returns all that decoding `length` tokens needs and that no token changes."""
