@@ -7,6 +7,7 @@ from typing import Any
 
 from common.errors import ConfigError
 from common.models.distribution import FREE, SamplingConfig
+from learner.monitor import REMEMBERED
 from learner.priorities import PriorityConfig
 from learner.update import UpdateConfig
 
@@ -18,8 +19,8 @@ class WarmStartConfig:
     demonstrations: int = 1300  # episodes
     begin: int = 100  # episodes before the first gradient step
     batch: int = 32  # steps
-    success: float = 0.3  # stop when the weaker half of the task families reaches this
-    window: int = 96  # newest episodes, sampled, over which that is measured
+    success: float = 0.35  # stop when the weaker half of the task families reaches this
+    window: int = 160  # newest episodes, sampled, over which that is measured
     max_updates: int = 5000
     publish_every: int = 25  # gradient steps
     epsilon: float = 0.1  # share of the expert's steps replaced by an unlabelled disturbance
@@ -84,6 +85,10 @@ class LearnerConfig:
             f"warm_start.success is a share in 0..1, not {self.warm_start.success}.",
         )
         require(
+            1 <= self.warm_start.window <= REMEMBERED,
+            f"warm_start.window must be in 1..{REMEMBERED}, not {self.warm_start.window}.",
+        )
+        require(
             0 < self.update.gamma <= 1 and 0 <= self.update.lambda_ <= 1,
             f"gamma and lambda_ must be in 0..1, not {self.update.gamma}, {self.update.lambda_}.",
         )
@@ -109,7 +114,7 @@ def quick() -> LearnerConfig:
     """What two cores learn in a quarter of an hour, on the simulated phone."""
     return LearnerConfig(
         horizon={"general": 12, "webshop": 14},
-        minutes=10.0,
+        minutes=8.5,
         sampling=SamplingConfig(grammar=True),
         reinforce=ReinforceConfig(
             episodes=6000, batch_steps=128, critic_updates=2, replay_episodes=3000, publish_every=3
