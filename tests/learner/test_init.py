@@ -33,7 +33,7 @@ def policy(tmp_path_factory):
 
 def _config(init="", rank=0):
     settings = {"init": str(init), "update.lora.rank": rank}
-    config = build.configure("quick", "filtered-bc", settings)
+    config = build.configure("default", "filtered-bc", settings)
     return dataclasses.replace(
         config,
         warm_start=WarmStartConfig(demonstrations=0, batch=4),
