@@ -14,11 +14,11 @@ from learner.update import UpdateConfig
 class WarmStartConfig:
     """Demonstrations and the supervised start; 0 demonstrations skips it."""
 
-    demonstrations: int = 1800  # episodes
+    demonstrations: int = 1000  # episodes
     begin: int = 100  # episodes before the first gradient step
     batch: int = 32  # steps
-    success: float = 0.5  # stop when the sampled success of the newest episodes is this
-    window: int = 64  # episodes over which that is measured
+    success: float = 0.25  # stop when the weaker half of the task families reaches this
+    window: int = 96  # newest episodes, sampled, over which that is measured
     max_updates: int = 5000
     publish_every: int = 25  # gradient steps
     epsilon: float = 0.1  # share of the expert's steps replaced by an unlabelled disturbance
@@ -105,7 +105,6 @@ def quick() -> LearnerConfig:
     return LearnerConfig(
         horizon={"general": 12, "webshop": 14},
         minutes=9.0,
-        warm_start=WarmStartConfig(success=0.5),
         reinforce=ReinforceConfig(
             episodes=6000, batch_steps=128, critic_updates=2, replay_episodes=3000, publish_every=3
         ),
@@ -114,14 +113,19 @@ def quick() -> LearnerConfig:
 
 
 def filtered_bc(config: LearnerConfig) -> LearnerConfig:
-    """Imitation of one's own successes, invalid steps left out: the simplest baseline."""
+    """Imitation of one's own successes, invalid steps left out; the less expected the more often.
+
+    Without the last, the families that succeed always fill the batches and the rest stand still.
+    """
     return dataclasses.replace(
         config,
         update=dataclasses.replace(
             config.update,
             loss=dataclasses.replace(config.update.loss, advantage="filtered"),
         ),
-        priority=dataclasses.replace(config.priority, enabled=False, successes_only=True),
+        priority=PriorityConfig(
+            base=1.0, td=0.0, rho=0.0, entropy=0.0, surprise=3.0, alpha=1.0, successes_only=True
+        ),
     )
 
 

@@ -166,6 +166,10 @@ def value_loss(values: Values, batch: Batch, targets: Array, smoothing: float) -
         labels = labels * (1 - smoothing) + smoothing / 2
         return jnp.maximum(logits, 0) - logits * labels + jnp.log1p(jnp.exp(-jnp.abs(logits)))
 
-    weight = batch.known / jnp.maximum(batch.known.sum(), 1.0)
-    state = (entropy(values.state, targets[None]).mean(0) * weight).sum()
-    return state + 0.3 * (entropy(values.instruction, batch.outcome) * weight).sum()
+    first = batch.known * (batch.time == 0)  # or long episodes, which fail, would count more
+
+    def mean(losses: Array, weight: Array) -> Array:
+        return (losses * weight).sum() / jnp.maximum(weight.sum(), 1.0)
+
+    state = mean(entropy(values.state, targets[None]).mean(0), batch.known)
+    return state + 0.3 * mean(entropy(values.instruction, batch.outcome), first)

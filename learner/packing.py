@@ -30,7 +30,8 @@ class Batch(NamedTuple):
     repeats: np.ndarray  # [N] float32
     time: np.ndarray  # [N] float32, steps done before, over the horizon
     last_invalid: np.ndarray  # [N] float32, of the step before
-    known: np.ndarray  # [N] float32; 1 where the episode's outcome is known (not truncated)
+    known: np.ndarray  # [N] float32; 1 where the outcome is known (not truncated) and the policy's
+    expert: np.ndarray  # [N] float32; 1 where an expert acted, whose mu nobody knows
     mask: np.ndarray  # [N] float32; 1 where the action may be learned from
     texts: np.ndarray  # [N, D] float32, encodings of the prompts; D is 0 where nobody made them
 
@@ -95,7 +96,14 @@ def pack(
         ),
         known=column(
             [
-                one * (entry.episode.ending != "truncated")
+                one * (entry.episode.ending != "truncated" and entry.episode.source != "expert")
+                for one, entry in zip(spread, entries, strict=True)
+            ],
+            np.float32,
+        ),
+        expert=column(
+            [
+                one * (entry.episode.source == "expert")
                 for one, entry in zip(spread, entries, strict=True)
             ],
             np.float32,
@@ -131,6 +139,7 @@ def blank(model: AutoUIConfig, text_width: int) -> Batch:
         time=row,
         last_invalid=row,
         known=row,
+        expert=row,
         mask=row,
         texts=np.zeros((1, text_width), np.float32),
     )

@@ -26,7 +26,7 @@ class UpdateConfig:
 
     policy_lr: float = 1e-4
     policy_warmup: int = 20  # updates
-    imitation_lr: float = 1.2e-3
+    imitation_lr: float = 8e-4
     imitation_warmup: int = 50
     critic_lr: float = 1e-3
     critic_decay: float = 1e-3  # AdamW's
@@ -179,7 +179,10 @@ def make_updates(
         return state, {"loss/critic": value}
 
     def improve(state: LearnerState, batch: Batch) -> tuple[LearnerState, StepReport]:
-        """A step of the policy and of the critic on the same batch (A-RIDE)."""
+        """A step of the policy and of the critic on the same batch (A-RIDE).
+
+        An expert's actions count as if the policy had taken them: their ratio is 1.
+        """
         batch = read(policy(state.params, state), batch)
         values = critic.apply(state.critic_params, batch)
         v_t = values.pessimistic()
@@ -188,7 +191,8 @@ def make_updates(
         def loss(params: Any) -> tuple[Array, tuple[Any, ...]]:
             log_probs, entropy = stats(params, state, batch)
             fixed = jax.lax.stop_gradient(log_probs)
-            log_rho = (fixed - batch.behaviour_log_probs).sum(-1)
+            mu = jnp.where(batch.expert[:, None] > 0, fixed, batch.behaviour_log_probs)
+            log_rho = (fixed - mu).sum(-1)
             rho = jnp.exp(jnp.clip(log_rho, -20.0, 20.0)) * batch.mask
             returns = off_policy_returns(
                 batch.reward,
@@ -200,7 +204,7 @@ def make_updates(
                 rho_bar=config.rho_bar,
             )
             weights = losses.action_weights(returns.advantages, batch, config.loss)
-            result = losses.policy_loss(log_probs, entropy, weights, batch, config.loss)
+            result = losses.policy_loss(log_probs, mu, entropy, weights, batch, config.loss)
             return result.loss, (result, rho, entropy, returns)
 
         (_, (result, rho, entropy, returns)), grads = jax.value_and_grad(loss, has_aux=True)(
@@ -210,12 +214,14 @@ def make_updates(
         params = optax.apply_updates(state.params, changes)
         targets = jnp.clip(returns.targets, 0.0, 1.0)
         mixed = (1 - config.kappa) * _labels(batch, config.gamma) + config.kappa * targets
-        next_state, critic_loss = learn_values(state, batch, mixed)
+        if config.loss.advantage == "filtered":  # of successes alone values would learn but 1
+            next_state = state
+        else:
+            next_state, _ = learn_values(state, batch, mixed)
         tokens = jnp.maximum((batch.action_ids > 0).sum(-1), 1)
         count = jnp.maximum(batch.mask.sum(), 1.0)
         scalars = {
             "loss/policy": result.loss,
-            "loss/critic": critic_loss,
             "policy/entropy_nats": result.entropy,
             "policy/log_prob": result.log_prob,
             "policy/positive_share": result.positive,

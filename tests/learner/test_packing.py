@@ -1,5 +1,7 @@
 """Episodes laid end to end keep every step, in order, and nothing of another."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -38,6 +40,13 @@ def test_a_truncated_episode_is_no_failure():
     assert batch.known.tolist() == [0, 0, 0, 0]
     assert batch.mask.tolist() == [1, 1, 0, 0]
     assert batch.discount.tolist() == [1, 1, 0, 0]
+
+
+def test_an_experts_success_says_nothing_about_the_policy():
+    shown = dataclasses.replace(episode(2, seq=0), source="expert")
+    batch = pack(entries(shown, episode(1, seq=1)), 4, horizon=10)
+    assert batch.expert.tolist() == [1, 1, 0, 0]
+    assert batch.known.tolist() == [0, 0, 1, 0]
 
 
 def test_too_many_steps_are_an_error():
