@@ -43,7 +43,6 @@ def evaluate(
     policy: Policy,
     tasks: Iterable[Task],
     seeds: Iterable[int],
-    temperature: float = 1.0,
 ) -> Iterator[Result]:
     """Runs each task with the layout seed beside it, and yields how it went.
 
@@ -53,7 +52,7 @@ def evaluate(
     Raises:
       DeviceError: The phone can't be reset.
     """
-    agent = PolicyAgent(policy, temperature)
+    agent = PolicyAgent(policy)
     for task, seed in zip(tasks, seeds, strict=True):
         episode = run_episode(environment, agent, task, seed, Signature("evaluate", "", 0))
         if episode is not None:

@@ -9,7 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from common.models import vision
+from common.models.automaton import automaton_for
 from common.models.autoui import AutoUIConfig, Params
+from common.models.distribution import FREE, SamplingConfig
 from common.models.sampling import sampler
 from common.models.text import Tokenizer
 
@@ -21,7 +23,7 @@ class Decision(NamedTuple):
 
     text: str
     prompt_ids: np.ndarray  # [S] int32
-    features: np.ndarray  # [N, C] uint8
+    features: np.ndarray  # [N, C] uint8, or float32 of an image encoder
     action_ids: np.ndarray  # [A] int32, as they were emitted
     log_probs: np.ndarray  # [A] float32, of each emitted token
     version: int
@@ -31,13 +33,29 @@ class Policy:
     """Samples actions from the newest parameters that it was given.
 
     Attributes:
+      sampling: How.
       version: Their step, or None before the first.
     """
 
-    def __init__(self, config: AutoUIConfig, tokenizer: Tokenizer, seed: int):
+    def __init__(
+        self,
+        config: AutoUIConfig,
+        tokenizer: Tokenizer,
+        seed: int,
+        sampling: SamplingConfig = FREE,
+        extract: vision.FeatureExtractor | None = None,
+    ):
+        """Takes what makes the model's features of a screen; needs none for a model of pixels.
+
+        Raises:
+          ConfigError: The model takes an image encoder's features, and there is no encoder.
+        """
         self._config = config
         self._tokenizer = tokenizer
-        self._sample = sampler(config)
+        self._extract = extract or vision.extractor(config)
+        self.sampling = sampling
+        automaton = automaton_for(sampling, tokenizer, config.vocab_size, config.action_length)
+        self._sample = sampler(config, sampling, automaton)
         self._key = jax.random.key(seed)
         self._draws = 0
         self._params: Params | None = None
@@ -47,8 +65,8 @@ class Policy:
         self._params = jax.device_put(params)
         self.version = version
 
-    def act(self, prompt: str, image: np.ndarray, temperature: float = 1.0) -> Decision:
-        """Draws an action for a prompt and a screen [H, W, 3] uint8; temperature 0 is greedy."""
+    def act(self, prompt: str, image: np.ndarray) -> Decision:
+        """Draws an action for a prompt and a screen [H, W, 3] uint8."""
         if self._params is None or self.version is None:
             raise ValueError("act() needs set_params() first")
         prompt_ids, features = self._encode(prompt, image)
@@ -59,7 +77,6 @@ class Policy:
                 jnp.asarray(prompt_ids[None]),
                 jnp.asarray(features[None]),
                 jax.random.fold_in(self._key, self._draws),
-                float(temperature),
             )
         )
         text = self._tokenizer.decode(action_ids[0])
@@ -74,4 +91,4 @@ class Policy:
 
     def _encode(self, prompt: str, image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         prompt_ids = self._tokenizer.encode_prompt(prompt, self._config.prompt_length)
-        return prompt_ids, vision.patches(image)
+        return prompt_ids, self._extract(image)

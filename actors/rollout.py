@@ -40,17 +40,16 @@ class Agent(Protocol):
 
 @dataclasses.dataclass
 class PolicyAgent:
-    """Acts by the policy at one temperature."""
+    """Acts by the policy."""
 
     policy: Policy
-    temperature: float = 1.0
     source: str = "policy"
 
     def begin(self, task: Task, seed: int) -> None:
         del task, seed
 
     def act(self, observation: Observation) -> Move:
-        decision = self.policy.act(observation.prompt, observation.frame.image, self.temperature)
+        decision = self.policy.act(observation.prompt, observation.frame.image)
         return Move(decision.text, decision)
 
 

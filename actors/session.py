@@ -15,7 +15,9 @@ from actors.policy import Policy
 from actors.rollout import PolicyAgent
 from common.codec import MAX_STEPS
 from common.errors import ConfigError
+from common.models import vision
 from common.models.autoui import AutoUIConfig
+from common.models.distribution import FREE, SamplingConfig
 from common.models.text import Tokenizer
 from common.tasks import TaskSampler, load_tasks
 from common.types import Version
@@ -31,7 +33,7 @@ class Settings:
       model: Shape of the policy.
       tasks: What `common.tasks.load_tasks` takes.
       horizon: The most steps of an episode, by suite.
-      temperature: At which the policy is sampled.
+      sampling: Of the policy; the learner computes with the same.
       screens_every: Each how many-th episode carries its screens; 0 for none.
       expert_epsilon: Share of the expert's steps that are disturbed.
     """
@@ -39,14 +41,14 @@ class Settings:
     model: AutoUIConfig
     tasks: str
     horizon: dict[str, int]
-    temperature: float = 1.0
+    sampling: SamplingConfig = FREE
     screens_every: int = 0
     expert_epsilon: float = 0.1
 
     def __post_init__(self) -> None:
         if not all(1 <= steps <= MAX_STEPS for steps in self.horizon.values()):
             raise ConfigError(f"A horizon must be in 1..{MAX_STEPS}: {self.horizon}.")
-        if self.temperature < 0 or self.screens_every < 0 or not 0 <= self.expert_epsilon < 1:
+        if self.screens_every < 0 or not 0 <= self.expert_epsilon < 1:
             raise ConfigError(f"A value is out of its range: {self}.")
 
     @classmethod
@@ -55,7 +57,9 @@ class Settings:
         names = {field.name for field in dataclasses.fields(cls)} & set(values)
         try:
             model = AutoUIConfig.from_dict(values["model"])
-            return cls(**{name: values[name] for name in names} | {"model": model})
+            sampling = SamplingConfig(**values.get("sampling", {}))
+            known = {name: values[name] for name in names}
+            return cls(**known | {"model": model, "sampling": sampling})
         except (KeyError, TypeError, AttributeError) as error:
             raise ConfigError(f"The learner's settings don't fit this actor: {error!r}.") from error
 
@@ -69,6 +73,7 @@ class Session:
       environment: The phone with its judge.
       explorer: The policy, sampled as the learner wants it.
       expert: The demonstrator, or None if the phone has none.
+      extract: Makes the policy's features of a screen.
     """
 
     def __init__(
@@ -80,6 +85,7 @@ class Session:
         seed: int,
         settle_s: float | None,
         lineage: int = 0,
+        extractor: vision.Extractor = vision.extractor,
     ):
         self.config_id = welcome.config_id
         self.settings = Settings.from_dict(welcome.settings)
@@ -89,9 +95,12 @@ class Session:
             raise ConfigError(f"The learner's settings have no horizon for {sorted(missing)}.")
         self.environment = PhoneEnvironment(device, judge, self.settings.horizon, settle_s)
         tokenizer = Tokenizer.from_json(welcome.body.decode())
-        self._policy = Policy(self.settings.model, tokenizer, seed)
+        self.extract = extractor(self.settings.model)
+        self._policy = Policy(
+            self.settings.model, tokenizer, seed, self.settings.sampling, self.extract
+        )
         self.version: Version | None = None
-        self.explorer = PolicyAgent(self._policy, self.settings.temperature)
+        self.explorer = PolicyAgent(self._policy)
         self.expert: Demonstrator | None = None
         if device.simulated:
             self.expert = Demonstrator(device, self._policy, self.settings.expert_epsilon)

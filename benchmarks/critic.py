@@ -30,6 +30,7 @@ from PIL import Image
 
 from common.models import vision
 from common.models.autoui import AutoUIConfig
+from common.models.distribution import FREE
 from common.models.text import Tokenizer
 from common.types import Ending, Episode, Trajectory
 from learner import config as configs
@@ -95,7 +96,13 @@ def _measure(
 ) -> dict[str, float]:
     encode = TextEncoder(critic.roberta, 100_000) if critic.kind == "roberta" else None
     config = dataclasses.replace(configs.quick().update, critic=critic)
-    steps = make_updates(model, config, 1.0, sharding.make_mesh(), encode.width if encode else 0)
+    steps = make_updates(
+        model,
+        config,
+        FREE,
+        sharding.make_mesh(),
+        text_width=encode.width if encode else 0,
+    )
     state = steps.init(jax.random.key(seed), params)
     rng = np.random.default_rng(seed)
     order = [entries[i] for i in rng.permutation(len(entries))]

@@ -18,7 +18,7 @@ import random
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
@@ -46,11 +46,15 @@ class Args:
     episodes: int = 100
     """Episodes for each way of acting; tasks are taken evenly."""
     modes: tuple[str, ...] = MODES
-    """Ways of acting: at the temperature of training, and always the likeliest token."""
+    """Ways of acting: sampled as in training, and always the likeliest token."""
     output: pathlib.Path | None = None
     """Where the JSON report goes; it is printed in any case."""
     seed: int = 0
     """Of tasks, phone layouts and samples."""
+    vision_folder: pathlib.Path | None = None
+    """Folder of BLIP-2 or of its vision model, for a checkpoint that takes its features."""
+    vision_dtype: Literal["float32", "bfloat16"] = "float32"
+    """What it computes in; best what the actors took."""
     adb_port: int | None = None
     """Of the adb server; by default $ANDROID_ADB_SERVER_PORT, or 5037."""
 
@@ -96,7 +100,9 @@ def _run(args: Args, adb_port: int) -> dict[str, Any]:
     from actors.environment import PhoneEnvironment
     from actors.evaluators.state import StateJudge
     from actors.policy import Policy
+    from common.models import vision
     from common.models.autoui import AutoUIConfig
+    from common.models.distribution import SamplingConfig
     from common.models.text import Tokenizer
     from common.tasks import load_tasks
     from learner.checkpoint import load_policy
@@ -113,16 +119,17 @@ def _run(args: Args, adb_port: int) -> dict[str, Any]:
         "tasks": args.tasks,
         "seed": args.seed,
     }
-    policy = Policy(
-        AutoUIConfig.from_dict(meta["model"]), Tokenizer.from_json(meta["tokenizer"]), args.seed
-    )
-    policy.set_params(params, meta["step"])
+    model, tokenizer = AutoUIConfig.from_dict(meta["model"]), Tokenizer.from_json(meta["tokenizer"])
+    extract = vision.extractor(model, args.vision_folder, args.vision_dtype)
+    trained = SamplingConfig(**meta["sampling"])
+    ways = {"sampled": trained, "greedy": dataclasses.replace(trained, temperature=0.0)}
     with emulator.opened(args.emulator, adb_port) as device:
         phone = PhoneEnvironment(device, StateJudge(), meta["horizon"])
         for mode in args.modes:
             began = time.monotonic()
-            temperature = meta["temperature"] if mode == "sampled" else 0.0
-            running = evaluate.evaluate(phone, policy, chosen, seeds, temperature)
+            policy = Policy(model, tokenizer, args.seed, ways[mode], extract)
+            policy.set_params(params, meta["step"])
+            running = evaluate.evaluate(phone, policy, chosen, seeds)
             results = list(_shown(running, mode, args.episodes))
             report[mode] = summarise(results) | {"wall_s": round(time.monotonic() - began, 1)}
     return report

@@ -147,6 +147,17 @@ class Checkpoints:
         self.close()
 
 
+def save_policy(folder: pathlib.Path, params: Any, meta: Mapping[str, Any]) -> None:
+    """Saves a policy that no learner made, as step 0 of an empty folder; `load_policy` reads it."""
+    with ocp.CheckpointManager(folder.absolute(), item_handlers=_handlers()) as manager:
+        manager.save(
+            0,
+            args=ocp.args.Composite(
+                params=ocp.args.StandardSave(params), meta=ocp.args.JsonSave(dict(meta))
+            ),
+        )
+
+
 def load_policy(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Loads a policy's parameters, adapters merged, as NumPy arrays on any machine; and metadata.
 

@@ -6,6 +6,8 @@ import dataclasses
 from typing import Any
 
 from common.errors import ConfigError
+from common.models.distribution import FREE, SamplingConfig
+from learner.monitor import REMEMBERED
 from learner.priorities import PriorityConfig
 from learner.update import UpdateConfig
 
@@ -14,11 +16,11 @@ from learner.update import UpdateConfig
 class WarmStartConfig:
     """Demonstrations and the supervised start; 0 demonstrations skips it."""
 
-    demonstrations: int = 1000  # episodes
+    demonstrations: int = 1300  # episodes
     begin: int = 100  # episodes before the first gradient step
     batch: int = 32  # steps
-    success: float = 0.25  # stop when the weaker half of the task families reaches this
-    window: int = 96  # newest episodes, sampled, over which that is measured
+    success: float = 0.35  # stop when the weaker half of the task families reaches this
+    window: int = 160  # newest episodes, sampled, over which that is measured
     max_updates: int = 5000
     publish_every: int = 25  # gradient steps
     epsilon: float = 0.1  # share of the expert's steps replaced by an unlabelled disturbance
@@ -46,13 +48,14 @@ class LearnerConfig:
     The defaults are those of the paper's models; `quick` is what `make run` trains on two cores.
     """
 
+    init: str = ""  # a checkpoint: its policy and tokenizer, instead of a fresh `model`
     model: str = "tiny"
     vocab_size: int = 1600
     tasks: str = "all-train"
     horizon: dict[str, int] = dataclasses.field(
         default_factory=lambda: {"general": 15, "webshop": 20}  # DistRL, evaluation setting
     )
-    temperature: float = 1.0
+    sampling: SamplingConfig = FREE
     wire_dtype: str = "float32"
     mesh: tuple[int, int, int] = (1, 1, 1)  # data, fsdp, tensor
     screens_every: int = 25  # an actor sends the screens of every so many episodes
@@ -68,7 +71,10 @@ class LearnerConfig:
             if not holds:
                 raise ConfigError(sentence)
 
-        require(self.temperature > 0, f"temperature must be above 0, not {self.temperature}.")
+        require(
+            self.sampling.temperature > 0,
+            f"sampling.temperature must be above 0 to learn, not {self.sampling.temperature}.",
+        )
         require(self.minutes >= 0, f"minutes must not be negative, not {self.minutes}.")
         require(
             self.wire_dtype in ("float32", "bfloat16"),
@@ -77,6 +83,10 @@ class LearnerConfig:
         require(
             0 <= self.warm_start.success <= 1,
             f"warm_start.success is a share in 0..1, not {self.warm_start.success}.",
+        )
+        require(
+            1 <= self.warm_start.window <= REMEMBERED,
+            f"warm_start.window must be in 1..{REMEMBERED}, not {self.warm_start.window}.",
         )
         require(
             0 < self.update.gamma <= 1 and 0 <= self.update.lambda_ <= 1,
@@ -104,7 +114,8 @@ def quick() -> LearnerConfig:
     """What two cores learn in a quarter of an hour, on the simulated phone."""
     return LearnerConfig(
         horizon={"general": 12, "webshop": 14},
-        minutes=9.0,
+        minutes=8.5,
+        sampling=SamplingConfig(grammar=True),
         reinforce=ReinforceConfig(
             episodes=6000, batch_steps=128, critic_updates=2, replay_episodes=3000, publish_every=3
         ),

@@ -19,7 +19,7 @@ class Batch(NamedTuple):
 
     prompt_ids: np.ndarray  # [N, S] int32
     goal_ids: np.ndarray  # [N, S] int32, the episode's first prompt
-    features: np.ndarray  # [N, I, C] uint8
+    features: np.ndarray  # [N, I, C] uint8 or float32
     action_ids: np.ndarray  # [N, A] int32
     behaviour_log_probs: np.ndarray  # [N, A] float32
     reward: np.ndarray  # [N] float32
@@ -78,7 +78,7 @@ def pack(
             ],
             np.int32,
         ),
-        features=column([path.features for path in paths], np.uint8),
+        features=column([path.features for path in paths], paths[0].features.dtype.type),
         action_ids=column([path.action_ids for path in paths], np.int32),
         behaviour_log_probs=column([path.behaviour_log_probs for path in paths], np.float32),
         reward=column([path.reward for path in paths], np.float32),
@@ -127,7 +127,7 @@ def blank(model: AutoUIConfig, text_width: int) -> Batch:
     return Batch(
         prompt_ids=prompt,
         goal_ids=prompt,
-        features=np.zeros((1, model.image_tokens, model.image_dim), np.uint8),
+        features=np.zeros((1, model.image_tokens, model.image_dim), model.features_dtype),
         action_ids=action,
         behaviour_log_probs=action.astype(np.float32),
         reward=row,

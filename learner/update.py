@@ -13,6 +13,8 @@ import optax
 from jax import Array
 
 from common.models import autoui, lora
+from common.models.automaton import Automaton
+from common.models.distribution import SamplingConfig
 from learner import losses, sharding
 from learner.critic import CriticConfig, make_critic, read_prompts, value_loss
 from learner.demonstrations import Steps
@@ -83,8 +85,9 @@ class Updates(NamedTuple):
 def make_updates(
     model: autoui.AutoUIConfig,
     config: UpdateConfig,
-    temperature: float,
+    sampling: SamplingConfig,
     mesh: jax.sharding.Mesh,
+    automaton: Automaton | None = None,
     text_width: int = 0,
 ) -> Updates:
     """Builds the learner's functions for one model on one mesh.
@@ -92,8 +95,10 @@ def make_updates(
     Args:
       model: Of the policy.
       config: Of the update.
-      temperature: The sampler's; the learner recomputes log-probabilities under the same.
+      sampling: The sampler's; the learner recomputes log-probabilities under the same. Imitation
+        keeps the temperature alone, so that no token of an expert is outside.
       mesh: Axes data, fsdp and tensor; the batch is split over the first two.
+      automaton: The sampler's, if it decodes by the grammar.
       text_width: D of `Batch.texts`; 0 unless the critic reads a frozen encoder's texts.
     """
     critic = make_critic(config.critic, model.vocab_size)
@@ -138,18 +143,21 @@ def make_updates(
         with sharding.activations(mesh):
             return batch._replace(texts=read_prompts(params, model, batch.prompt_ids))
 
-    def stats(params: Any, state: LearnerState, batch: Batch | Steps) -> tuple[Array, Array]:
+    def stats(
+        params: Any, state: LearnerState, batch: Batch | Steps, *how: Any
+    ) -> autoui.TokenStats:
         params = policy(params, state)
         with sharding.activations(mesh):
             return autoui.token_stats(
-                params, model, batch.prompt_ids, batch.features, batch.action_ids, temperature
+                params, model, batch.prompt_ids, batch.features, batch.action_ids, *how
             )
 
     def imitate(state: LearnerState, steps: Steps) -> tuple[LearnerState, ImitationReport]:
         """Maximum likelihood of the expert's actions (the supervised warm start)."""
 
         def loss(params: Any) -> tuple[Array, Array]:
-            log_probs, _ = stats(params, state, steps)
+            how = SamplingConfig(sampling.temperature)
+            log_probs = stats(params, state, steps, how).log_probs
             return -log_probs.sum() / jnp.maximum((steps.action_ids > 0).sum(), 1), log_probs
 
         (value, log_probs), grads = jax.value_and_grad(loss, has_aux=True)(state.params)
@@ -189,7 +197,7 @@ def make_updates(
         v_tp1 = jnp.concatenate([v_t[1:], v_t[:1]])  # a discount of 0 cuts the wrap
 
         def loss(params: Any) -> tuple[Array, tuple[Any, ...]]:
-            log_probs, entropy = stats(params, state, batch)
+            log_probs, entropy, outside = stats(params, state, batch, sampling, automaton)
             fixed = jax.lax.stop_gradient(log_probs)
             mu = jnp.where(batch.expert[:, None] > 0, fixed, batch.behaviour_log_probs)
             log_rho = (fixed - mu).sum(-1)
@@ -205,11 +213,11 @@ def make_updates(
             )
             weights = losses.action_weights(returns.advantages, batch, config.loss)
             result = losses.policy_loss(log_probs, mu, entropy, weights, batch, config.loss)
-            return result.loss, (result, rho, entropy, returns)
+            return result.loss, (result, rho, entropy, outside, returns)
 
-        (_, (result, rho, entropy, returns)), grads = jax.value_and_grad(loss, has_aux=True)(
-            state.params
-        )
+        (_, (result, rho, entropy, outside, returns)), grads = jax.value_and_grad(
+            loss, has_aux=True
+        )(state.params)
         changes, opt_state = policy_tx.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, changes)
         targets = jnp.clip(returns.targets, 0.0, 1.0)
@@ -224,6 +232,7 @@ def make_updates(
             "loss/policy": result.loss,
             "policy/entropy_nats": result.entropy,
             "policy/log_prob": result.log_prob,
+            "policy/outside_tokens": (outside * batch.mask[:, None]).sum(),
             "policy/positive_share": result.positive,
             "policy/negative_share": result.negative,
             "norm/policy_grad": optax.tree.norm(grads),

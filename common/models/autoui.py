@@ -6,7 +6,7 @@ Zhang and Zhang, "You Only Look at Screens" (2023), with the T5 v1.1 of DigiRL.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import flax.linen as nn
 import jax
@@ -15,6 +15,8 @@ from jax import lax
 
 from common.errors import ConfigError
 from common.models import t5
+from common.models.automaton import Automaton
+from common.models.distribution import FREE, LOG_FLOOR, SamplingConfig, restrict
 from common.types import PAD_ID
 
 Params = dict[str, Any]
@@ -25,7 +27,8 @@ class AutoUIConfig(t5.T5Config):
     """Shape of the policy network.
 
     With `image_grid`, features are uint8 pixels of patches in rows; they are normalised and know
-    where they stand. Without it they are taken as an image encoder made them.
+    where they stand. Without it they are taken as an image encoder made them, and of several tokens
+    those that are 0 throughout are left out.
     """
 
     image_dim: int = 108
@@ -45,6 +48,11 @@ class AutoUIConfig(t5.T5Config):
             raise ConfigError(
                 f"image_grid {self.image_grid} does not hold image_tokens = {self.image_tokens}."
             )
+
+    @property
+    def features_dtype(self) -> str:
+        """Of the features: pixels are bytes."""
+        return "uint8" if self.image_grid else "float32"
 
     def to_dict(self) -> dict[str, Any]:
         """Returns what `from_dict` takes; JSON can hold it."""
@@ -82,6 +90,7 @@ PRESETS = {
     "small": _flan_t5(512, 6, 1024, 8),
     "base": _flan_t5(768, 12, 2048, 12),
     "large": _flan_t5(1024, 16, 2816, 24),
+    "xl": _flan_t5(2048, 32, 5120, 24),
 }
 
 
@@ -119,7 +128,7 @@ class Fusion(nn.Module):
     config: AutoUIConfig
 
     @nn.compact
-    def __call__(self, text: jax.Array, image: jax.Array) -> jax.Array:
+    def __call__(self, text: jax.Array, image: jax.Array, bias: jax.Array | float) -> jax.Array:
         c = self.config
         axes = ("embed", "embed_out")
 
@@ -131,7 +140,7 @@ class Fusion(nn.Module):
         scores = jnp.einsum(
             "bqd,bkd->bqk", query.reshape(text.shape), image, preferred_element_type=jnp.float32
         )
-        weights = jax.nn.softmax(scores * c.d_model**-0.5, axis=-1).astype(c.dtype)
+        weights = jax.nn.softmax(scores * c.d_model**-0.5 + bias, axis=-1).astype(c.dtype)
         seen = dense("o")(dense("v")(jnp.einsum("bqk,bkd->bqd", weights, image)))
         gate = jax.nn.sigmoid(dense("gate")(jnp.concatenate([text, seen], axis=-1)))
         return (1 - gate) * text + gate * seen
@@ -147,7 +156,14 @@ class AutoUI(nn.Module):
 
     def encode(self, prompt_ids: jax.Array, features: jax.Array) -> jax.Array:
         """Returns what the decoder attends to, [B, S, D]."""
-        return t5.residual(self.fusion(self.t5.encode(prompt_ids), self.image(features)))
+        text, image = self.t5.encode(prompt_ids), self.image(features)
+        return t5.residual(self.fusion(text, image, self._image_bias(features)))
+
+    def _image_bias(self, features: jax.Array) -> jax.Array | float:
+        """MASKED, [B, 1, N], where an encoder left a token out: all of its features are 0."""
+        if self.config.image_grid is not None or self.config.image_tokens == 1:
+            return 0.0  # a black patch is no padding, and a single token is always there
+        return jnp.where((features == 0).all(-1), t5.MASKED, 0.0)[:, None]
 
     def begin(self, prompt_ids: jax.Array, features: jax.Array, length: int):
         """Returns all that decoding `length` tokens needs and that no token changes."""
@@ -159,6 +175,23 @@ class AutoUI(nn.Module):
         row = lax.dynamic_slice_in_dim(bias, position, 1, axis=2)
         logits, caches = self.t5.decode(
             token_ids[:, None], row, memory, memory_bias, caches, position
+        )
+        return logits[:, 0], caches
+
+    def step_block(self, token_ids, lengths, bias, memory, memory_bias, caches, positions):
+        """As `step` after several more tokens: `lengths` [B] of token_ids [B, L].
+
+        They begin at `positions` [B]; what is beyond a row's length is overwritten by later steps.
+        """
+        rows = positions[:, None] + jnp.arange(token_ids.shape[1])
+        logits, caches = self.t5.decode(
+            token_ids,
+            bias[0][:, rows].swapaxes(0, 1),
+            memory,
+            memory_bias,
+            caches,
+            positions,
+            only=lengths - 1,
         )
         return logits[:, 0], caches
 
@@ -174,7 +207,7 @@ class AutoUI(nn.Module):
 def boxed_init(config: AutoUIConfig, key: jax.Array) -> Params:
     """As `init`, but each leaf is boxed with its logical axes; for `jax.eval_shape`."""
     ids = jnp.zeros((1, 1), jnp.int32)
-    features = jnp.zeros((1, config.image_tokens, config.image_dim), jnp.uint8)
+    features = jnp.zeros((1, config.image_tokens, config.image_dim), config.features_dtype)
     with nn.logical_axis_rules(()):  # one row can't be split over a mesh
         return AutoUI(config).init(key, ids, features, ids)["params"]
 
@@ -196,15 +229,32 @@ def logits(
     return cast(jax.Array, apply({"params": params}, prompt_ids, features, action_ids))
 
 
+class TokenStats(NamedTuple):
+    """How likely the policy is to emit given actions, token by token, [B, A]; 0 on padding.
+
+    Attributes:
+      log_probs: Of each token in the distribution that it would be drawn from, in nats, float32.
+      entropy: Of that distribution, in nats, float32.
+      outside: Bool, the token is not in that distribution: it was drawn by other parameters, which
+        had it among their likeliest, or written by an expert. Its log-probability is given as
+        LOG_FLOOR, without a gradient.
+    """
+
+    log_probs: jax.Array
+    entropy: jax.Array
+    outside: jax.Array
+
+
 def token_stats(
     params: Params,
     config: AutoUIConfig,
     prompt_ids: jax.Array,
     features: jax.Array,
     action_ids: jax.Array,
-    temperature: jax.Array | float = 1.0,
-) -> tuple[jax.Array, jax.Array]:
-    """Returns how likely the policy is to emit given actions, token by token.
+    sampling: SamplingConfig = FREE,
+    automaton: Automaton | None = None,
+) -> TokenStats:
+    """Returns how likely the policy is to emit given actions.
 
     Args:
       params: From `init`.
@@ -212,20 +262,23 @@ def token_stats(
       prompt_ids: [B, S] int32.
       features: [B, N, C].
       action_ids: [B, A] int32; 0 is padding.
-      temperature: Divides the logits, as in the sampler; above 0.
-
-    Returns:
-      Log-probability of each token and entropy of the distribution it was drawn from, in nats,
-      float32 [B, A], 0 on padding.
+      sampling: The sampler's settings.
+      automaton: The sampler's; for decoding by the grammar.
     """
-    scaled = logits(params, config, prompt_ids, features, action_ids) / temperature
-    log_probs, entropy = _log_prob_and_entropy(
-        scaled.reshape(-1, config.vocab_size), action_ids.reshape(-1)
+    raw = logits(params, config, prompt_ids, features, action_ids)
+    allowed = automaton.allowed_along(action_ids) if automaton else None
+    log_probs, entropy = (
+        flat.reshape(action_ids.shape)
+        for flat in _log_prob_and_entropy(
+            restrict(raw, sampling, allowed).reshape(-1, config.vocab_size), action_ids.reshape(-1)
+        )
     )
     emitted = action_ids != PAD_ID
-    return (
-        jnp.where(emitted, log_probs.reshape(action_ids.shape), 0.0),
-        jnp.where(emitted, entropy.reshape(action_ids.shape), 0.0),
+    outside = emitted & (log_probs < t5.MASKED / 2)
+    return TokenStats(
+        jnp.where(emitted, jnp.where(outside, LOG_FLOOR, log_probs), 0.0),
+        jnp.where(emitted, entropy, 0.0),
+        outside,
     )
 
 

@@ -57,8 +57,8 @@ class Dense(nn.Module):
         rows = x.astype(self.dtype).reshape(-1, inputs)
         y = rows @ kernel.astype(self.dtype)
         if self.has_variable("params", "lora_a"):  # beside a frozen kernel: see lora.py
-            a = self.get_variable("params", "lora_a").astype(self.dtype)
-            b = self.get_variable("params", "lora_b").astype(self.dtype)
+            a: jax.Array = self.get_variable("params", "lora_a").astype(self.dtype)
+            b: jax.Array = self.get_variable("params", "lora_b").astype(self.dtype)
             y = y + (rows @ a) @ b
         if self.use_bias:
             bias = parameter(self, "bias", self.axes[1:], (self.features,))
@@ -170,12 +170,11 @@ class DecoderLayer(nn.Module):
         cache: KeysValues | None = None,
         position: jax.Array | int = 0,
     ) -> tuple[jax.Array, KeysValues]:
-        """With a cache, `x` is the token at `position`; returns the cache with it, too."""
+        """With a cache, `x` begins at `position`, [] or [B]; returns the cache with it, too."""
         y = self.attention_norm(x)
         keys_values = self.attention.keys_values(y)
         if cache is not None:
-            start = (0, 0, position, 0)
-            write = functools.partial(lax.dynamic_update_slice, start_indices=start)
+            write = functools.partial(_write, position=position)
             keys_values = jax.tree.map(write, cache, keys_values)
         x = x + self.attention(y, keys_values, bias)
         x = x + self.cross(self.cross_norm(x), memory, memory_bias)
@@ -225,10 +224,12 @@ class T5(nn.Module):
         memory_bias: jax.Array,
         caches: list[KeysValues] | None = None,
         position: jax.Array | int = 0,
+        only: jax.Array | None = None,
     ) -> tuple[jax.Array, list[KeysValues]]:
         """Returns the logits after ids [B, L] as float32 [B, L, V], and the caches with them.
 
-        With caches, L is 1 and `position` is where that token stands.
+        With caches, `position` is where the first of the L tokens stands, for all rows or [B].
+        `only` [B] asks for the logits after one of them: [B, 1, V].
         """
         x = self._embed(ids)
         written = []
@@ -236,6 +237,8 @@ class T5(nn.Module):
             cache = caches[index] if caches else None
             x, cache = layer(x, bias, memory[index], memory_bias, cache, position)
             written.append(cache)
+        if only is not None:
+            x = jnp.take_along_axis(x, only[:, None, None], axis=1)
         return self._logits(self.decoder_norm(x)), written
 
     def _embed(self, ids: jax.Array) -> jax.Array:
@@ -259,6 +262,15 @@ class T5(nn.Module):
         flat = x.reshape(-1, c.d_model)
         logits = jnp.dot(flat, kernel.astype(c.dtype), preferred_element_type=jnp.float32)
         return logits.reshape(*x.shape[:2], c.vocab_size)
+
+
+def _write(cache: jax.Array, new: jax.Array, position: jax.Array | int) -> jax.Array:
+    """Puts new keys or values [B, H, L, K] into a cache from a position on, [] or [B]."""
+    if jnp.ndim(position) == 0:
+        return lax.dynamic_update_slice(cache, new, (0, 0, position, 0))
+    return jax.vmap(lambda row, part, at: lax.dynamic_update_slice(row, part, (0, at, 0)))(
+        cache, new, position
+    )
 
 
 def padding_bias(ids: jax.Array) -> jax.Array:

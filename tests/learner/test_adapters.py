@@ -13,6 +13,7 @@ from flax import traverse_util
 
 from common.errors import ConfigError
 from common.models import autoui, lora
+from common.models.distribution import FREE
 from common.models.lora import LoraConfig
 from learner import checkpoint, sharding
 from learner.checkpoint import Checkpoints, load_policy
@@ -31,7 +32,7 @@ CONFIG = UpdateConfig(
 
 @pytest.fixture(scope="module")
 def updates():
-    return make_updates(MODEL, CONFIG, 1.0, sharding.make_mesh())
+    return make_updates(MODEL, CONFIG, FREE, sharding.make_mesh())
 
 
 @pytest.fixture
@@ -130,6 +131,7 @@ def test_a_base_without_its_first_checkpoint_is_replaced(tmp_path, updates, stat
 
 SHARDED = """
 import jax, numpy as np
+from common.models.distribution import FREE
 from learner import sharding
 from learner.update import make_updates
 from tests.episodes import episode
@@ -138,10 +140,10 @@ from tests.learner.test_update import batch
 
 rows = batch(episode(4), episode(5, seq=1, success=False))
 one = sharding.make_mesh()
-fresh = jax.device_get(make_updates(MODEL, CONFIG, 1.0, one).init(jax.random.key(0)))
+fresh = jax.device_get(make_updates(MODEL, CONFIG, FREE, one).init(jax.random.key(0)))
 
 def run(mesh):
-    updates, state, losses = make_updates(MODEL, CONFIG, 1.0, mesh), fresh, []
+    updates, state, losses = make_updates(MODEL, CONFIG, FREE, mesh), fresh, []
     for _ in range(2):
         state, report = updates.improve(state, rows)
         losses.append([float(report.scalars["loss/policy"]), *np.asarray(report.td)])

@@ -7,6 +7,7 @@ import pytest
 from actors.client import LearnerClient
 from common.errors import ConfigError
 from common.models import autoui
+from common.models.distribution import SamplingConfig
 from learner import build
 from learner.checkpoint import load_policy
 from tests.learner.test_update import MODEL
@@ -71,3 +72,32 @@ def test_a_critic_that_needs_files_says_so(tmp_path):
     settings["update.critic.roberta"] = str(tmp_path)
     with pytest.raises(ConfigError, match="holds no RoBERTa"):
         learner(tmp_path, **settings).__enter__()
+
+
+def test_the_way_of_sampling_is_set_by_name():
+    config = build.configure(
+        "quick",
+        "distrl",
+        {
+            "sampling.temperature": "2",
+            "sampling.top_k": "40",
+            "sampling.top_p": "0.9",
+            "sampling.grammar": "true",
+        },
+    )
+    assert config.sampling == SamplingConfig(2.0, 40, 0.9, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("sampling.temperature", "0", "sampling.temperature must be above 0 to learn, not 0.0"),
+        ("sampling.top_p", "2", "sampling.top_p must be above 0 and at most 1, not 2.0"),
+        ("sampling.grammar", "1", "sampling.grammar must be bool, not 1"),
+        ("sampling.beams", "1", "There is no setting sampling.beams; SamplingConfig has"),
+        ("temperature", "1", "There is no setting temperature"),
+    ],
+)
+def test_what_cannot_be_is_refused(name, value, message):
+    with pytest.raises(ConfigError, match=message):
+        build.configure("quick", "distrl", {name: value})

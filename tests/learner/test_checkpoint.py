@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from common.errors import ConfigError
+from common.models.distribution import FREE
 from learner import sharding
 from learner.checkpoint import Checkpoints, load_policy
 from learner.update import UpdateConfig, make_updates
@@ -14,7 +15,7 @@ from tests.learner.test_update import MODEL
 
 
 def make_state(model=MODEL, key=0):
-    updates = make_updates(model, UpdateConfig(), 1.0, sharding.make_mesh())
+    updates = make_updates(model, UpdateConfig(), FREE, sharding.make_mesh())
     return updates.init(jax.random.key(key))
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from common.errors import ConfigError
 from common.models import autoui
+from common.models.distribution import FREE
 from learner import sharding
 from learner.critic import CriticConfig, make_critic, read_prompts, value_loss
 from learner.packing import pack
@@ -132,7 +133,7 @@ def test_the_policy_reads_without_a_gradient_and_without_padding():
 @pytest.mark.parametrize(("kind", "width"), [("t5", 0), ("roberta", WIDTH)])
 def test_critics_on_encodings_learn_which_episodes_succeed(kind, width):
     config = UpdateConfig(critic=CriticConfig(kind, hidden=32), critic_lr=1e-2)
-    updates = make_updates(MODEL, config, 1.0, sharding.make_mesh(), width)
+    updates = make_updates(MODEL, config, FREE, sharding.make_mesh(), text_width=width)
     state, rows = updates.init(jax.random.key(0)), batch()
     if not width:
         texts = jax.jit(read_prompts, static_argnums=1)(state.params, MODEL, rows.prompt_ids)

@@ -35,6 +35,16 @@ def test_the_goal_is_the_first_prompt_of_the_same_episode():
         np.testing.assert_array_equal(batch.goal_ids[row], source)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_features_keep_their_dtype_and_values(dtype):
+    made = episode(3)
+    features = (made.trajectory.features * 0.7).astype(dtype)
+    made = dataclasses.replace(made, trajectory=made.trajectory._replace(features=features))
+    batch = pack(entries(made), 4, horizon=10)
+    assert batch.features.dtype == dtype
+    np.testing.assert_array_equal(batch.features[:3], features)
+
+
 def test_a_truncated_episode_is_no_failure():
     batch = pack(entries(episode(3, ending=Ending.TRUNCATED)), 4, horizon=10)
     assert batch.known.tolist() == [0, 0, 0, 0]

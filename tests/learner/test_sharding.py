@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 COMPARE = """
 import dataclasses, functools, sys
 import jax, jax.numpy as jnp, numpy as np, optax
-from common.models import autoui
+from common.models import autoui, distribution
 from learner import sharding
 
 config = dataclasses.replace(
@@ -40,7 +40,9 @@ fresh = jax.device_get((params, optimizer.init(params)))
 def run(mesh):
     def step(state, batch):
         def loss(params):
-            log_probs, entropy = autoui.token_stats(params, config, *batch, 0.7)
+            log_probs, entropy, _ = autoui.token_stats(
+                params, config, *batch, distribution.SamplingConfig(0.7)
+            )
             return jnp.mean(log_probs.sum(-1)) + entropy.mean()
         with sharding.activations(mesh):
             value, gradient = jax.value_and_grad(loss)(state[0])

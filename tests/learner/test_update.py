@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from common.models import autoui
+from common.models.automaton import Automaton
+from common.models.distribution import FREE, SamplingConfig
 from common.types import Ending
-from learner import sharding
+from learner import losses, sharding
 from learner.demonstrations import Demonstrations
-from learner.losses import PolicyLossConfig
 from learner.packing import pack
 from learner.replay import Replay
 from learner.update import UpdateConfig, make_updates
@@ -36,7 +37,7 @@ MODEL = dataclasses.replace(
 @pytest.fixture(scope="module")
 def updates():
     config = UpdateConfig(policy_lr=1e-2, policy_warmup=1, imitation_lr=1e-2, imitation_warmup=1)
-    return make_updates(MODEL, config, 1.0, sharding.make_mesh())
+    return make_updates(MODEL, config, FREE, sharding.make_mesh())
 
 
 @pytest.fixture
@@ -101,6 +102,21 @@ def test_the_critic_learns_which_episodes_succeed(updates, state):
     assert failure.max() < 0.2
 
 
+def test_a_model_of_an_image_encoder_s_features_takes_floats():
+    model = dataclasses.replace(MODEL, image_tokens=1, image_grid=None)
+    updates = make_updates(model, UpdateConfig(), FREE, sharding.make_mesh())
+    one = episode(4)
+    features = np.full((4, 1, model.image_dim), -0.3, model.features_dtype)
+    one = dataclasses.replace(one, trajectory=one.trajectory._replace(features=features))
+    rows = batch(one)
+    assert rows.features.dtype == np.float32
+    before = jax.eval_shape(updates.init, jax.random.key(0))
+    after, report = jax.eval_shape(updates.improve, before, rows)  # compiling it takes seconds
+    assert jax.tree.map(lambda leaf: leaf.shape, (before, rows.reward)) == jax.tree.map(
+        lambda leaf: leaf.shape, (after, report.td)
+    )
+
+
 def test_padding_changes_nothing(updates):
     one = episode(4, seq=0), episode(5, seq=1, success=False)
     reports = []
@@ -134,11 +150,46 @@ def test_an_experts_actions_have_a_ratio_of_one(updates, state):
 
 def test_filtered_imitation_leaves_the_values_alone(state):
     """Of successes alone the critic would learn to expect nothing else."""
-    loss = PolicyLossConfig(advantage="filtered")
-    updates = make_updates(MODEL, UpdateConfig(loss=loss), 1.0, sharding.make_mesh())
+    loss = losses.PolicyLossConfig(advantage="filtered")
+    updates = make_updates(MODEL, UpdateConfig(loss=loss), FREE, sharding.make_mesh())
     before = jax.device_get(state.critic_params)
     after, _ = updates.improve(state, batch(episode(4)))
     jax.tree.map(np.testing.assert_array_equal, before, jax.device_get(after.critic_params))
+
+
+def only_even_tokens() -> Automaton:
+    """A grammar of even tokens, of any number, with states 0 (off), 1 and 2 (done)."""
+    token_class = (np.arange(64) % 2 == 0).astype(np.int16)
+    token_class[[0, 1]] = 0, 2
+    states = np.arange(3, dtype=np.int16)
+    return Automaton(
+        next_state=np.array([[0, 0, 0], [0, 1, 2], [0, 0, 0]], np.int16),
+        token_class=token_class,
+        tokens_left=np.array([1 << 14, 1, 0], np.int16),
+        forced=np.zeros((3, 0), np.int32),
+        forced_count=np.zeros(3, np.int32),
+        forced_end=states,
+        done=2,
+        block=1,
+    )
+
+
+def test_tokens_that_would_not_be_drawn_are_counted_and_do_no_harm():
+    sampling = SamplingConfig(temperature=0.8, top_k=60, grammar=True)
+    made = make_updates(
+        MODEL, UpdateConfig(loss=losses.PolicyLossConfig(entropy=0.01)), sampling,
+        sharding.make_mesh(), only_even_tokens(),
+    )  # fmt: skip
+    rows = batch(episode(4, seq=0), episode(4, seq=1, success=False))
+    ids = rows.action_ids
+    odd = ((ids % 2 == 1) & (ids > 1)).any(-1)
+    state = made.init(jax.random.key(0))
+    state, report = made.improve(state, rows)
+    outside = float(report.scalars["policy/outside_tokens"])
+    assert odd.sum() <= outside < 1.5 * odd.sum() + 3  # the first; after it anything but top_k goes
+    assert all(np.isfinite(value) for value in jax.device_get(report.scalars).values())
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(jax.device_get(state.params)))
+    np.testing.assert_array_less(np.asarray(report.rho)[odd], 1e-6)
 
 
 def test_a_new_optimizer_keeps_the_parameters(updates, state):

@@ -9,9 +9,10 @@ import pytest
 
 from common.errors import ConfigError
 from common.models import autoui
+from common.models.distribution import SamplingConfig
 
 logits_of = jax.jit(autoui.logits, static_argnums=1)
-token_stats = jax.jit(autoui.token_stats, static_argnums=1)
+token_stats = jax.jit(autoui.token_stats, static_argnums=(1, 5))
 
 
 def _batch(config, rows=3, seed=0):
@@ -26,7 +27,8 @@ def _batch(config, rows=3, seed=0):
 
 def test_token_stats_are_those_of_the_softmax_of_the_logits(config, params):
     batch = _batch(config)
-    log_probs, entropy = token_stats(params, config, *batch, 0.6)
+    log_probs, entropy, outside = token_stats(params, config, *batch, SamplingConfig(0.6))
+    assert not outside.any()
     scaled = np.asarray(logits_of(params, config, *batch), np.float64) / 0.6
     softmax = np.exp(scaled) / np.exp(scaled).sum(-1, keepdims=True)
     for row, column in np.ndindex(batch[2].shape):
@@ -59,8 +61,8 @@ def test_gradient_is_finite_on_blank_rows_and_certain_tokens(config, params):
     prompt_ids[1], features[1], action_ids[1] = 0, 0, 0  # as a batch is padded
 
     def loss(params):
-        log_probs, entropy = autoui.token_stats(
-            params, config, prompt_ids, features, action_ids, 1e-3
+        log_probs, entropy, _ = autoui.token_stats(
+            params, config, prompt_ids, features, action_ids, SamplingConfig(1e-3)
         )
         return log_probs.sum() + entropy.sum()
 
@@ -90,11 +92,25 @@ def test_the_screen_matters_and_so_does_where_a_patch_stands(config, params):
         assert np.abs(logits - other).max() > 1e-2
 
 
+def test_image_tokens_that_are_left_out_change_nothing(config):
+    few = dataclasses.replace(config, image_grid=None, image_tokens=2)
+    many = dataclasses.replace(few, image_tokens=5)
+    params = autoui.init(few, jax.random.key(0))
+    prompt_ids, features, action_ids = _batch(few)
+    features = features.astype(np.float32) / 255
+    padded = np.pad(features, ((0, 0), (0, 3), (0, 0)))
+    expected = logits_of(params, few, prompt_ids, features, action_ids)
+    found = logits_of(params, many, prompt_ids, padded, action_ids)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    other = logits_of(params, many, prompt_ids, padded + 0.01, action_ids)
+    assert np.abs(other - expected).max() > 1e-4  # what is not 0 is seen
+
+
 def test_bfloat16_computes_about_the_same(config, params):
     batch = _batch(config)
-    expected, _ = token_stats(params, config, *batch)
+    expected = token_stats(params, config, *batch).log_probs
     half = dataclasses.replace(config, dtype="bfloat16")
-    found, _ = token_stats(params, half, *batch)
+    found = token_stats(params, half, *batch).log_probs
     assert found.dtype == jnp.float32
     np.testing.assert_allclose(found, expected, atol=0.2)
 
@@ -132,7 +148,12 @@ def test_presets_have_the_shapes_of_flan_t5_and_make_the_round_trip_through_json
         assert autoui.AutoUIConfig.from_dict(json.loads(json.dumps(preset.to_dict()))) == preset
         shapes = jax.eval_shape(functools.partial(autoui.init, preset), jax.random.key(0))
         sizes[name] = sum(leaf.size for leaf in jax.tree.leaves(shapes["t5"]))
-    published = {"small": 76_961_152, "base": 247_577_856, "large": 783_150_080}
+    published = {
+        "small": 76_961_152,
+        "base": 247_577_856,
+        "large": 783_150_080,
+        "xl": 2_849_757_184,
+    }
     assert sizes == {"tiny": 426_880, **published}
 
 
