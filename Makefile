@@ -3,8 +3,9 @@ PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+PEERS := .venv/.peers
 
-.PHONY: run test test-slow lint types format bench lock
+.PHONY: run test test-slow parity lint types format bench lock
 
 run: $(INSTALLED)  ## the whole system on this machine; options in ARGS="--seed 1"
 	$(BIN)/python launch/local.py $(ARGS)
@@ -14,6 +15,9 @@ test: $(INSTALLED)
 
 test-slow: $(INSTALLED)  ## pytest's exit code 5 means that there are none
 	$(BIN)/python -m pytest -q -m slow $(ARGS) || test $$? -eq 5
+
+parity: $(PEERS)  ## against transformers on PyTorch, which nothing else needs
+	$(BIN)/python -m pytest -q tests/parity $(ARGS)
 
 lint: $(INSTALLED) types
 	$(BIN)/ruff check
@@ -27,10 +31,8 @@ format: $(INSTALLED)
 	$(BIN)/ruff check --select I --fix
 	$(BIN)/ruff format
 
-bench: $(INSTALLED)
-	@set -e; for script in $(wildcard benchmarks/*.py); do \
-		echo "$$script"; $(BIN)/python $$script; \
-	done
+bench: $(PEERS)  ## the model beside PyTorch's, one JSON line each
+	$(BIN)/python benchmarks/model.py $(ARGS)
 
 lock:  ## needs uv; keeps what is pinned unless ARGS=--upgrade
 	uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \
@@ -42,4 +44,9 @@ $(INSTALLED): requirements.txt
 		echo "$(PYTHON) is no Python 3.11 to 3.13; name one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	@touch $@
+
+$(PEERS): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		sentencepiece torch==2.13.0 "transformers>=5"
 	@touch $@

@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import zmq
 
 from common import channel, errors, messages, weights
 from common.channel import Kind
+from common.models import lora
 from common.types import Version
 
 logger = logging.getLogger(__name__)
@@ -54,13 +56,20 @@ class Download:
 
 
 class ParameterReader:
-    """Fetches parameters; a fetch that ran out of time goes on in the next call."""
+    """Fetches parameters; a fetch that ran out of time goes on in the next call.
+
+    If versions are adapters, their base is fetched once, before the first of them, and kept: also
+    over restarts of the learner, as long as it serves the same.
+    """
 
     def __init__(self, owner: zmq.Context, address: str):
         self._context = owner
         self._socket = channel.dealer(owner, address)
         self._download: Download | None = None
         self._ask_at = 0.0  # for the manifest
+        self._base: dict[str, Any] = {}
+        self._base_sha256 = ""
+        self._missing_base = ""  # the digest of one that a version completes
 
     def reset(self, address: str) -> None:
         """Turns to a restarted learner; also from within `while_waiting`."""
@@ -68,6 +77,7 @@ class ParameterReader:
         self._socket = channel.dealer(self._context, address)
         self._download = None
         self._ask_at = 0.0
+        self._missing_base = ""
 
     def close(self) -> None:
         self._socket.close(0)
@@ -79,7 +89,7 @@ class ParameterReader:
         timeout_s: float,
         while_waiting: Callable[[], None],
     ) -> tuple[Version, dict[str, Any]] | None:
-        """Returns the newest parameters.
+        """Returns the newest parameters, adapters merged.
 
         Args:
           known: The version that the caller has.
@@ -97,8 +107,7 @@ class ParameterReader:
         self._ask_at = 0.0
         while (now := time.monotonic()) < deadline:
             if self._download is None and now >= self._ask_at:
-                fields = {} if known is None else {"lineage": known.lineage, "step": known.step}
-                self._ask_at = now + self._ask(Kind.GET_MANIFEST, fields)
+                self._ask_at = now + self._ask(Kind.GET_MANIFEST, self._wanted(known))
             elif self._download is not None:
                 for index in self._download.due(now):
                     lineage, step = self._download.manifest.version
@@ -113,14 +122,38 @@ class ParameterReader:
                     manifest = weights.Manifest.from_message(header, body)
                     if manifest.version == known:
                         return None
-                    self._download = Download(manifest)
+                    self._begin(manifest)
                 self._take(header, body)
             if self._download is not None and not self._download.missing:
                 done, self._download = self._download, None
-                return done.manifest.version, weights.unpack(done.buffer, done.manifest, dtype)
+                params = weights.unpack(done.buffer, done.manifest, dtype)
+                if done.manifest.sha256 != self._missing_base:
+                    return done.manifest.version, self._complete(params, done.manifest)
+                self._base, self._base_sha256 = jax.device_put(params), self._missing_base
+                self._missing_base = ""
+                self._ask_at = 0.0
             while_waiting()
         logger.warning("No newer parameters within %.0f s; going on with the old.", timeout_s)
         return None
+
+    def _wanted(self, known: Version | None) -> dict[str, Any]:
+        """Returns the fields of GET_MANIFEST."""
+        if self._missing_base:
+            return {"base": True}
+        return {} if known is None else {"lineage": known.lineage, "step": known.step}
+
+    def _begin(self, manifest: weights.Manifest) -> None:
+        """Begins to download what a manifest names, or asks for its base first."""
+        if manifest.base not in ("", self._base_sha256):
+            self._missing_base = manifest.base
+            self._ask_at = 0.0
+        else:
+            self._download = Download(manifest)
+
+    def _complete(self, params: dict[str, Any], manifest: weights.Manifest) -> dict[str, Any]:
+        if not manifest.base:
+            return params
+        return lora.merge(lora.union(self._base, params))
 
     def _take(self, header: messages.Header, body: bytes) -> None:
         """Handles the replies to GET_CHUNK."""

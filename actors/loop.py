@@ -13,6 +13,7 @@ from actors.rollout import Agent, Signature, run_episode
 from actors.session import Session
 from common.channel import Mode
 from common.errors import ConfigError, DeviceError
+from common.models import vision
 from common.types import Ending, Version
 
 logger = logging.getLogger(__name__)
@@ -53,11 +54,19 @@ class _StoppedError(Exception):
 class Actor:
     """One phone's working loop."""
 
-    def __init__(self, client: LearnerClient, device: AdbDevice, judge: Judge, config: ActorConfig):
+    def __init__(
+        self,
+        client: LearnerClient,
+        device: AdbDevice,
+        judge: Judge,
+        config: ActorConfig,
+        extractor: vision.Extractor = vision.extractor,
+    ):
         self._client = client
         self._device = device
         self._judge = judge
         self._config = config
+        self._extractor = extractor
         self._session: Session
         self._seq = 0
         self._failures = 0
@@ -97,6 +106,7 @@ class Actor:
             config.seed,
             config.settle_s,
             self._client.pulse.version.lineage,
+            self._extractor,
         )
 
     def _mode(self) -> Mode:
@@ -175,6 +185,10 @@ class Actor:
         """Returns how many of the episodes were successes, and what was lost, in a few words."""
         counts = self._counts
         text = f"{counts['successes']}/{counts['episodes']} ok"
-        return text + "".join(
+        text += "".join(
             f", {counts[name]} {name}" for name in ("truncated", "skipped") if counts[name]
         )
+        extract = self._session.extract
+        if isinstance(extract, vision.Cached):
+            text += f", {extract.hits}/{extract.hits + extract.misses} screens known"
+        return text

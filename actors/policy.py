@@ -23,7 +23,7 @@ class Decision(NamedTuple):
 
     text: str
     prompt_ids: np.ndarray  # [S] int32
-    features: np.ndarray  # [N, C] uint8
+    features: np.ndarray  # [N, C] uint8, or float32 of an image encoder
     action_ids: np.ndarray  # [A] int32, as they were emitted
     log_probs: np.ndarray  # [A] float32, of each emitted token
     version: int
@@ -43,9 +43,16 @@ class Policy:
         tokenizer: Tokenizer,
         seed: int,
         sampling: SamplingConfig = FREE,
+        extract: vision.FeatureExtractor | None = None,
     ):
+        """Takes what makes the model's features of a screen; needs none for a model of pixels.
+
+        Raises:
+          ConfigError: The model takes an image encoder's features, and there is no encoder.
+        """
         self._config = config
         self._tokenizer = tokenizer
+        self._extract = extract or vision.extractor(config)
         self.sampling = sampling
         automaton = automaton_for(sampling, tokenizer, config.vocab_size, config.action_length)
         self._sample = sampler(config, sampling, automaton)
@@ -84,4 +91,4 @@ class Policy:
 
     def _encode(self, prompt: str, image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         prompt_ids = self._tokenizer.encode_prompt(prompt, self._config.prompt_length)
-        return prompt_ids, vision.patches(image)
+        return prompt_ids, self._extract(image)

@@ -15,6 +15,7 @@ from actors.policy import Policy
 from actors.rollout import PolicyAgent
 from common.codec import MAX_STEPS
 from common.errors import ConfigError
+from common.models import vision
 from common.models.autoui import AutoUIConfig
 from common.models.distribution import FREE, SamplingConfig
 from common.models.text import Tokenizer
@@ -72,6 +73,7 @@ class Session:
       environment: The phone with its judge.
       explorer: The policy, sampled as the learner wants it.
       expert: The demonstrator, or None if the phone has none.
+      extract: Makes the policy's features of a screen.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class Session:
         seed: int,
         settle_s: float | None,
         lineage: int = 0,
+        extractor: vision.Extractor = vision.extractor,
     ):
         self.config_id = welcome.config_id
         self.settings = Settings.from_dict(welcome.settings)
@@ -92,7 +95,10 @@ class Session:
             raise ConfigError(f"The learner's settings have no horizon for {sorted(missing)}.")
         self.environment = PhoneEnvironment(device, judge, self.settings.horizon, settle_s)
         tokenizer = Tokenizer.from_json(welcome.body.decode())
-        self._policy = Policy(self.settings.model, tokenizer, seed, self.settings.sampling)
+        self.extract = extractor(self.settings.model)
+        self._policy = Policy(
+            self.settings.model, tokenizer, seed, self.settings.sampling, self.extract
+        )
         self.version: Version | None = None
         self.explorer = PolicyAgent(self._policy)
         self.expert: Demonstrator | None = None

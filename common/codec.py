@@ -31,6 +31,7 @@ MAX_VERDICT_DEPTH = 4
 SOURCES = ("policy", "expert")
 # Rounding may lift the logarithm of a probability of 1 a little above 0.
 LOG_PROB_SLACK = 1e-3
+LARGEST_FEATURE = 65504.0  # of float16
 RAGGED = ("prompts", "actions", "screens")
 IMAGE_STARTS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"RIFF")  # PNG, JPEG, WebP
 SHORT_TEXTS = ("actor", "boot", "source", "task_id", "template", "family", "suite")
@@ -45,12 +46,16 @@ class EpisodeSpec(NamedTuple):
     image_tokens: int
     image_dim: int
     vocab_size: int
+    features_dtype: str = "uint8"  # or float32, float16
 
     def columns(self, steps: int) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Returns dtype and shape of each array of a trajectory of that many steps."""
         return {
             "prompt_ids": ("<i4", (steps, self.prompt_length)),
-            "features": ("|u1", (steps, self.image_tokens, self.image_dim)),
+            "features": (
+                np.dtype(self.features_dtype).newbyteorder("<").str,
+                (steps, self.image_tokens, self.image_dim),
+            ),
             "action_ids": ("<i4", (steps, self.action_length)),
             "behaviour_log_probs": ("<f4", (steps, self.action_length)),
             "reward": ("<f4", (steps,)),
@@ -192,6 +197,8 @@ def _check_values(t: Trajectory, spec: EpisodeSpec, source: str, ending: Ending)
     for name in ("reward", "discount", "behaviour_log_probs"):
         if not np.isfinite(getattr(t, name)).all():
             raise errors.WireError("BAD_VALUE", f"{name} is not finite.")
+    if not (np.abs(t.features) <= LARGEST_FEATURE).all():  # NaN is not, either
+        raise errors.WireError("BAD_VALUE", f"A feature is not within +-{LARGEST_FEATURE:.0f}.")
     if t.discount.min() < 0 or t.discount.max() > 1:
         raise errors.WireError("BAD_VALUE", "A discount is outside [0, 1].")
     goes_on = ending is Ending.TRUNCATED

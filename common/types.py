@@ -31,7 +31,7 @@ class Trajectory(NamedTuple):
     """
 
     prompt_ids: np.ndarray  # [T, S] int32, padded with 0 on the right
-    features: np.ndarray  # [T, N, C] uint8
+    features: np.ndarray  # [T, N, C] uint8 pixels, or float32 of an image encoder
     action_ids: np.ndarray  # [T, A] int32, the tokens that were emitted, end token included
     behaviour_log_probs: np.ndarray  # [T, A] float32, mu of each emitted token, 0 on padding
     reward: np.ndarray  # [T] float32, after the action

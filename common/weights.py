@@ -3,6 +3,9 @@
 A pytree of nested dicts is flattened to paths ("encoder/0/wq") in sorted order; each tensor is
 little-endian at a multiple of 64 bytes. The manifest has the table of tensors, the SHA-256 of every
 chunk and that of the whole, so a receiver can fetch chunks in any order and trust the result.
+
+Where most parameters never change, as under adapters, they are a blob of their own, the base. Its
+version has the step 0, and the manifests of all others name it by its digest.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from common.types import Version
 
 CHUNK_BYTES = 1024 * 1024
 MAX_BLOB_BYTES = 32 * 1024**3
+BASE_STEP = 0  # where there is a base, versions begin at 1
 WIRE_DTYPES = {
     "float32": np.dtype("<f4"),
     "bfloat16": np.dtype(ml_dtypes.bfloat16),
@@ -52,6 +56,7 @@ class Manifest(NamedTuple):
     chunk_bytes: int
     chunk_sha256: tuple[str, ...]
     tensors: tuple[Tensor, ...]
+    base: str = ""  # digest of the blob that these parameters complete, if there is one
 
     def to_message(self, kind: str) -> list[bytes]:
         """Returns the frames; the tables are in the body, as they may be larger than a header."""
@@ -61,6 +66,7 @@ class Manifest(NamedTuple):
             "size": self.size,
             "sha256": self.sha256,
             "chunk_bytes": self.chunk_bytes,
+            "base": self.base,
         }
         tables = {"tensors": self.tensors, "chunk_sha256": self.chunk_sha256}
         return messages.pack(kind, fields, msgpack.packb(tables))
@@ -91,6 +97,7 @@ class Manifest(NamedTuple):
             chunk_bytes=header.integer("chunk_bytes", 1, messages.MAX_BODY_BYTES),
             chunk_sha256=digests,
             tensors=tensors,
+            base="" if header.absent("base") else header.text("base", 64),
         )
         if end != manifest.size or len(digests) != -(-manifest.size // manifest.chunk_bytes):
             raise errors.WireError("BAD_SCHEMA", "The manifest's sizes contradict each other.")
@@ -173,6 +180,16 @@ def unpack(blob: bytes | bytearray, manifest: Manifest, dtype: str | None = None
             node = node.setdefault(parent, {})
         node[name] = array
     return params
+
+
+def digest(params: Any) -> str:
+    """Returns the SHA-256 of a pytree of nested dicts of arrays: of paths, types and contents."""
+    whole = hashlib.sha256()
+    for path, leaf in _flatten(params):
+        array = np.ascontiguousarray(leaf)
+        whole.update(f"{path} {array.dtype} {array.shape}\n".encode())
+        whole.update(array.view(np.uint8).data)
+    return whole.hexdigest()
 
 
 def _flatten(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -9,8 +9,10 @@ if __name__ == "__main__":
     sys.path[0] = str(pathlib.Path(__file__).resolve().parents[1])
 
 import dataclasses
+import functools
 import logging
 import os
+import pathlib
 import signal
 import socket
 import sys
@@ -56,6 +58,10 @@ class Args:
     """How long to wait for a learner that went away."""
     settle_s: float | None = None
     """Wait between an action and its screenshot; by default what the kind of phone needs."""
+    vision_folder: pathlib.Path | None = None
+    """Folder of BLIP-2 or of its vision model, for a learner's model that takes its features."""
+    vision_dtype: Literal["float32", "bfloat16"] = "float32"
+    """What it computes in; bfloat16 takes half the memory, but CPUs are slow at it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -83,6 +89,8 @@ def _check(args: Args) -> None:
             raise ConfigError(f"--{flag} must be above 0, not {getattr(args, name)}.")
     if not 0 <= args.seed < 2**31:
         raise ConfigError(f"--seed must be in 0..{2**31 - 1}, not {args.seed}.")
+    if args.vision_folder is not None and not args.vision_folder.is_dir():
+        raise ConfigError(f"--vision-folder {args.vision_folder} is not a folder.")
     if args.settle_s is not None and not 0 <= args.settle_s <= 60:
         raise ConfigError(f"--settle-s must be in 0..60, not {args.settle_s}.")
 
@@ -93,7 +101,11 @@ def _run(args: Args) -> None:
     from actors.client import LearnerClient
     from actors.device import emulator
     from actors.loop import Actor, ActorConfig
+    from common.models import vision
 
+    extractor = functools.partial(
+        vision.extractor, folder=args.vision_folder, dtype=args.vision_dtype
+    )
     judge = make_judge(args.judge, args.judge_model, os.environ)
     with emulator.opened(args.emulator, adb_port) as device:
         config = ActorConfig(
@@ -108,7 +120,7 @@ def _run(args: Args) -> None:
             args.learner, config.name, config.boot, device.serial, device.simulated
         )
         try:
-            Actor(client, device, judge, config).run()
+            Actor(client, device, judge, config, extractor).run()
         finally:
             client.close(timeout_s=1.0)
 

@@ -18,7 +18,7 @@ import random
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
@@ -51,6 +51,10 @@ class Args:
     """Where the JSON report goes; it is printed in any case."""
     seed: int = 0
     """Of tasks, phone layouts and samples."""
+    vision_folder: pathlib.Path | None = None
+    """Folder of BLIP-2 or of its vision model, for a checkpoint that takes its features."""
+    vision_dtype: Literal["float32", "bfloat16"] = "float32"
+    """What it computes in; best what the actors took."""
     adb_port: int | None = None
     """Of the adb server; by default $ANDROID_ADB_SERVER_PORT, or 5037."""
 
@@ -96,6 +100,7 @@ def _run(args: Args, adb_port: int) -> dict[str, Any]:
     from actors.environment import PhoneEnvironment
     from actors.evaluators.state import StateJudge
     from actors.policy import Policy
+    from common.models import vision
     from common.models.autoui import AutoUIConfig
     from common.models.distribution import SamplingConfig
     from common.models.text import Tokenizer
@@ -115,13 +120,14 @@ def _run(args: Args, adb_port: int) -> dict[str, Any]:
         "seed": args.seed,
     }
     model, tokenizer = AutoUIConfig.from_dict(meta["model"]), Tokenizer.from_json(meta["tokenizer"])
+    extract = vision.extractor(model, args.vision_folder, args.vision_dtype)
     trained = SamplingConfig(**meta["sampling"])
     ways = {"sampled": trained, "greedy": dataclasses.replace(trained, temperature=0.0)}
     with emulator.opened(args.emulator, adb_port) as device:
         phone = PhoneEnvironment(device, StateJudge(), meta["horizon"])
         for mode in args.modes:
             began = time.monotonic()
-            policy = Policy(model, tokenizer, args.seed, ways[mode])
+            policy = Policy(model, tokenizer, args.seed, ways[mode], extract)
             policy.set_params(params, meta["step"])
             running = evaluate.evaluate(phone, policy, chosen, seeds)
             results = list(_shown(running, mode, args.episodes))

@@ -39,6 +39,9 @@ class Args:
     algorithm: Literal["distrl", "filtered-bc"] = "filtered-bc"
     """`distrl`: A-RIDE with DPER; `filtered-bc`: imitation of the episodes that succeeded, invalid
     steps left out."""
+    init: pathlib.Path | None = None
+    """A checkpoint that the policy starts from, with its tokenizer, as launch/convert.py makes one
+    of a Hugging Face folder; default: a fresh one."""
     seed: int = 0
     tasks: str | None = None
     """A suite such as all-train, general-train, webshop-train, or a YAML file of tasks."""
@@ -107,6 +110,7 @@ def _run(args: Args) -> int:
 
 def _overrides(args: Args) -> dict[str, str | int | float]:
     named = {
+        "init": str(args.init.absolute()) if args.init else None,
         "tasks": args.tasks,
         "minutes": args.minutes,
         "reinforce.episodes": args.episodes,

@@ -38,7 +38,7 @@ class LocalConfig:
     """Run folder; a run that was interrupted goes on. Default: runs/local-<time>."""
     actors: int = 2
     """Actors, each with a phone of its own."""
-    minutes: float = 9.0
+    minutes: float = 8.5
     """Longest time for demonstrations, warm start and online learning together."""
     learner_flags: str = ""
     """Further flags of launch/learner.py, as in "--algorithm filtered-bc --episodes 500"."""

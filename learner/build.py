@@ -9,8 +9,8 @@ import json
 import logging
 import pathlib
 import typing
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -21,15 +21,17 @@ from common.errors import ConfigError
 from common.metrics import MetricsWriter
 from common.models import autoui
 from common.models.automaton import automaton_for
+from common.models.lora import LoraConfig
 from common.models.text import Tokenizer, grammar_corpus
-from common.tasks import load_tasks
+from common.tasks import Task, load_tasks
 from learner import config as configs
 from learner import sharding
 from learner.archive import Archive
-from learner.checkpoint import Checkpoints
+from learner.checkpoint import Checkpoints, load_policy
 from learner.ingest import Ingest
 from learner.loop import Learner, Progress
 from learner.publish import Publisher
+from learner.texts import TextEncoder
 from learner.update import make_updates
 
 TEXT_WEIGHT = 20  # against the grammar's corpus, so that the tasks' words become one token each
@@ -88,24 +90,22 @@ def learner(
     with contextlib.ExitStack() as stack:
         checkpoints = stack.enter_context(Checkpoints(workdir / "checkpoints"))
         saved = checkpoints.latest_meta()
+        start = _start(config, tasks, saved)
+        model, tokenizer = start.model, start.tokenizer
         if saved is None:
-            # A value on its own too: at the start of a typed text it has no space before it.
-            texts = [t for task in tasks for t in (task.goal, *dict(task.values).values())]
-            tokenizer = Tokenizer.train(
-                itertools.chain(grammar_corpus(), texts * TEXT_WEIGHT), config.vocab_size
-            )
             progress, rng = Progress(lineage=1), np.random.default_rng(seed)
+        elif "progress" not in saved:
+            raise ConfigError(
+                f"{workdir} holds a policy and no run that could go on. "
+                "Give another --workdir, and this one's checkpoints with --init."
+            )
         else:
-            tokenizer = Tokenizer.from_json(saved["tokenizer"])
             progress = Progress(**saved["progress"])
             progress.lineage += 1  # versions before and after a restart are never confused
             if progress.phase == "done" and progress.episodes < config.reinforce.episodes:
                 progress.phase = "reinforce"  # more was asked for than before
             rng = np.random.default_rng()
             rng.bit_generator.state = saved["rng"]
-        model = dataclasses.replace(
-            autoui.PRESETS[config.model], vocab_size=_vocab(config, tokenizer)
-        )
         if saved is not None and autoui.AutoUIConfig.from_dict(saved["model"]) != model:
             raise ConfigError(
                 f"{workdir} holds a run of another model: {saved['model']}. "
@@ -114,9 +114,25 @@ def learner(
         mesh = sharding.make_mesh(*config.mesh)
         for size in (config.reinforce.batch_steps, config.warm_start.batch):
             sharding.validate(model, mesh, size)
+        adapters = LoraConfig(**saved.get("lora", {})) if saved is not None else config.update.lora
+        if adapters != config.update.lora:
+            raise ConfigError(
+                f"{workdir} holds a run with {adapters}. Give another --workdir, or the settings "
+                "of that run."
+            )
+        encode = None
+        if config.update.critic.kind == "roberta":
+            if not config.update.critic.roberta:
+                raise ConfigError(
+                    "update.critic.kind roberta needs update.critic.roberta, a folder with the "
+                    "encoder's config.json, model.safetensors and tokenizer.json."
+                )
+            steps = config.reinforce.replay_episodes * max(config.horizon.values())
+            encode = TextEncoder(config.update.critic.roberta, capacity=steps)
+        width = encode.width if encode else 0
         automaton = automaton_for(config.sampling, tokenizer, model.vocab_size, model.action_length)
-        updates = make_updates(model, config.update, config.sampling, mesh, automaton)
-        state = updates.init(jax.random.key(seed))
+        updates = make_updates(model, config.update, config.sampling, mesh, automaton, width)
+        state = updates.init(jax.random.key(seed), start.params)
         if saved is not None:
             state = checkpoints.restore(state)
         if progress.warm_start_step is not None:
@@ -145,6 +161,7 @@ def learner(
                     image_tokens=model.image_tokens,
                     image_dim=model.image_dim,
                     vocab_size=model.vocab_size,
+                    features_dtype=model.features_dtype,
                 ),
                 {
                     "run": workdir.absolute().name,
@@ -173,12 +190,48 @@ def learner(
             archive=archive,
             meta={
                 "model": model.to_dict(),
+                "lora": dataclasses.asdict(config.update.lora),
                 "tokenizer": tokenizer.to_json(),
+                "origin": start.origin,
                 "horizon": config.horizon,
                 "sampling": dataclasses.asdict(config.sampling),
                 "seed": seed,
             },
+            encode=encode,
         )
+
+
+class _Start(NamedTuple):
+    """What a policy begins with; `params` None are fresh ones, or those of the run's checkpoint."""
+
+    model: autoui.AutoUIConfig
+    tokenizer: Tokenizer
+    origin: dict[str, Any] | None  # of a policy from elsewhere, for the way back
+    params: autoui.Params | None
+
+
+def _start(
+    config: configs.LearnerConfig, tasks: Sequence[Task], saved: dict[str, Any] | None
+) -> _Start:
+    """Takes up the run's checkpoint, or else another one that is named, or else begins afresh."""
+    params, source = None, saved
+    if saved is None and config.init:
+        params, source = load_policy(pathlib.Path(config.init))
+    if source is None:
+        # A value on its own too: at the start of a typed text it has no space before it.
+        texts = [t for task in tasks for t in (task.goal, *dict(task.values).values())]
+        tokenizer = Tokenizer.train(
+            itertools.chain(grammar_corpus(), texts * TEXT_WEIGHT), config.vocab_size
+        )
+    else:
+        tokenizer = Tokenizer.from_json(source["tokenizer"])
+    if source is not None and config.init:
+        model = autoui.AutoUIConfig.from_dict(source["model"])
+    else:
+        preset = autoui.PRESETS[config.model]
+        model = dataclasses.replace(preset, vocab_size=_vocab(config, tokenizer))
+    origin = source.get("origin") if source is not None else None
+    return _Start(model, tokenizer, origin, params)
 
 
 def _vocab(config: configs.LearnerConfig, tokenizer: Tokenizer) -> int:

@@ -12,8 +12,12 @@ import jax
 import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers
 
+from common import weights
 from common.errors import ConfigError
+from common.models import lora
 from learner.update import LearnerState
+
+BASE = "base"  # folder of what is frozen
 
 
 class PinnedSteps(checkpoint_managers.PreservationPolicy):
@@ -29,16 +33,19 @@ class PinnedSteps(checkpoint_managers.PreservationPolicy):
 class Checkpoints:
     """Saves in the background and keeps the newest few, and those that are pinned for good.
 
-    Each holds three items: `params` (the policy alone, for actors and evaluation), `rest`
-    (optimizers and critic) and `meta` (JSON: model, tokenizer, progress, random state).
+    Each holds three items: `params` (what is trained of the policy), `rest` (optimizers and critic)
+    and `meta` (JSON: model, tokenizer, progress, random state). What is frozen of the policy is
+    saved once, beside the first of them, and each names it by its digest.
     """
 
     def __init__(self, folder: pathlib.Path, keep: int = 2):
         self._pinned = PinnedSteps()
+        self._folder = folder.absolute()
+        self._base = ""  # its digest, once it was saved or restored
         for unfinished in folder.glob("*.orbax-checkpoint-tmp*"):
             shutil.rmtree(unfinished)  # of a learner that was killed while it saved
         self._manager = ocp.CheckpointManager(
-            folder.absolute(),
+            self._folder,
             item_handlers=_handlers(),
             options=ocp.CheckpointManagerOptions(
                 preservation_policy=checkpoint_managers.AnyPreservationPolicy(
@@ -55,15 +62,25 @@ class Checkpoints:
         """Starts to save; returns once the state has been copied, so it may be donated at once."""
         if step in self._manager.all_steps():
             return
+        if state.frozen:
+            meta = {**meta, "base": self._save_base(state.frozen)}
         self._manager.save(
             step,
             args=ocp.args.Composite(
                 params=ocp.args.StandardSave(state.params),
-                rest=ocp.args.StandardSave(state._replace(params=None)._asdict()),
+                rest=ocp.args.StandardSave(_rest(state)),
                 meta=ocp.args.JsonSave(dict(meta)),
             ),
             force=True,
         )
+
+    def _save_base(self, frozen: Any) -> str:
+        if not self._base:
+            # One that is there already is of a learner that was killed before its first step.
+            with ocp.StandardCheckpointer() as checkpointer:
+                checkpointer.save(self._folder / BASE, frozen, force=True)
+            self._base = weights.digest(jax.device_get(frozen))
+        return self._base
 
     def latest_meta(self) -> dict[str, Any] | None:
         """The newest checkpoint's metadata, or None where nothing was saved."""
@@ -84,24 +101,31 @@ class Checkpoints:
         if step is None:
             raise ConfigError("There is no checkpoint to restore.")
         target = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
-        self._check(step, target.params)
+        self._check(step, "policy", "params", target.params)
+        self._check(step, "critic", "rest", target.critic_params)
         restored = self._manager.restore(
             step,
             args=ocp.args.Composite(
                 params=ocp.args.StandardRestore(target.params),
-                rest=ocp.args.StandardRestore(target._replace(params=None)._asdict()),
+                rest=ocp.args.StandardRestore(_rest(target)),
+                meta=ocp.args.JsonRestore(),
             ),
         )
-        return LearnerState(**restored["rest"])._replace(params=restored["params"])
+        frozen = {}
+        if target.frozen:
+            self._base = restored["meta"]["base"]
+            frozen = _restore_base(self._folder, target.frozen, self._base)
+        return LearnerState(**restored["rest"], frozen=frozen)._replace(params=restored["params"])
 
-    def _check(self, step: int, params: Any) -> None:
+    def _check(self, step: int, name: str, item: str, params: Any) -> None:
         """Raises ConfigError if the saved parameters have other names or shapes."""
-        saved = _shapes(self._manager.item_metadata(step)["params"])
+        metadata = self._manager.item_metadata(step)[item]
+        saved = _shapes(metadata if item == "params" else metadata["critic_params"])
         wanted = _shapes(params)
         if saved != wanted:
             different = sorted({name for name, _ in set(saved.items()) ^ set(wanted.items())})
             raise ConfigError(
-                f"Checkpoint {step} in {self._manager.directory} is of another model; "
+                f"Checkpoint {step} in {self._manager.directory} is of another {name}; "
                 f"{len(different)} parameters differ, the first is {different[0]}."
             )
 
@@ -123,8 +147,19 @@ class Checkpoints:
         self.close()
 
 
+def save_policy(folder: pathlib.Path, params: Any, meta: Mapping[str, Any]) -> None:
+    """Saves a policy that no learner made, as step 0 of an empty folder; `load_policy` reads it."""
+    with ocp.CheckpointManager(folder.absolute(), item_handlers=_handlers()) as manager:
+        manager.save(
+            0,
+            args=ocp.args.Composite(
+                params=ocp.args.StandardSave(params), meta=ocp.args.JsonSave(dict(meta))
+            ),
+        )
+
+
 def load_policy(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Loads a policy's parameters as NumPy arrays on any machine, with the metadata.
+    """Loads a policy's parameters, adapters merged, as NumPy arrays on any machine; and metadata.
 
     Args:
       path: A run's `checkpoints` folder (its newest is taken) or one step's folder in it.
@@ -146,18 +181,43 @@ def load_policy(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, Any]]:
         )
     options = ocp.CheckpointManagerOptions(read_only=True)
     with ocp.CheckpointManager(folder, item_handlers=_handlers(), options=options) as manager:
-        sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-        target = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
-            manager.item_metadata(wanted)["params"],
-        )
+        target = _on_one_device(manager.item_metadata(wanted)["params"])
         restored = manager.restore(
             wanted,
             args=ocp.args.Composite(
                 params=ocp.args.StandardRestore(target), meta=ocp.args.JsonRestore()
             ),
         )
-    return jax.device_get(restored["params"]), {**restored["meta"], "step": wanted}
+    params, meta = restored["params"], restored["meta"]
+    if "base" in meta:
+        with ocp.StandardCheckpointer() as checkpointer:
+            saved = checkpointer.metadata(folder / BASE).item_metadata
+        frozen = _restore_base(folder, _on_one_device(saved), meta["base"])
+        adapters = lora.scaled(params, lora.LoraConfig(**meta["lora"]))
+        params = lora.merge(lora.union(frozen, adapters))
+    return jax.device_get(params), {**meta, "step": wanted}
+
+
+def _on_one_device(tree: Any) -> Any:
+    sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    return jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), tree
+    )
+
+
+def _restore_base(folder: pathlib.Path, target: Any, digest: str) -> Any:
+    """Restores what is frozen; ConfigError if it is not what the checkpoint was trained on."""
+    with ocp.StandardCheckpointer() as checkpointer:
+        frozen = checkpointer.restore(folder / BASE, target)
+    if weights.digest(jax.device_get(frozen)) != digest:
+        raise ConfigError(f"{folder / BASE} is not the base of the checkpoints beside it.")
+    return frozen
+
+
+def _rest(state: LearnerState) -> dict[str, Any]:
+    rest = state._replace(params=None)._asdict()
+    del rest["frozen"]
+    return rest
 
 
 def _handlers() -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from common.errors import ConfigError
 from common.models.distribution import FREE, SamplingConfig
+from learner.monitor import REMEMBERED
 from learner.priorities import PriorityConfig
 from learner.update import UpdateConfig
 
@@ -15,11 +16,11 @@ from learner.update import UpdateConfig
 class WarmStartConfig:
     """Demonstrations and the supervised start; 0 demonstrations skips it."""
 
-    demonstrations: int = 1800  # episodes
+    demonstrations: int = 1300  # episodes
     begin: int = 100  # episodes before the first gradient step
     batch: int = 32  # steps
-    success: float = 0.5  # stop when the sampled success of the newest episodes is this
-    window: int = 64  # episodes over which that is measured
+    success: float = 0.35  # stop when the weaker half of the task families reaches this
+    window: int = 160  # newest episodes, sampled, over which that is measured
     max_updates: int = 5000
     publish_every: int = 25  # gradient steps
     epsilon: float = 0.1  # share of the expert's steps replaced by an unlabelled disturbance
@@ -47,6 +48,7 @@ class LearnerConfig:
     The defaults are those of the paper's models; `quick` is what `make run` trains on two cores.
     """
 
+    init: str = ""  # a checkpoint: its policy and tokenizer, instead of a fresh `model`
     model: str = "tiny"
     vocab_size: int = 1600
     tasks: str = "all-train"
@@ -83,6 +85,10 @@ class LearnerConfig:
             f"warm_start.success is a share in 0..1, not {self.warm_start.success}.",
         )
         require(
+            1 <= self.warm_start.window <= REMEMBERED,
+            f"warm_start.window must be in 1..{REMEMBERED}, not {self.warm_start.window}.",
+        )
+        require(
             0 < self.update.gamma <= 1 and 0 <= self.update.lambda_ <= 1,
             f"gamma and lambda_ must be in 0..1, not {self.update.gamma}, {self.update.lambda_}.",
         )
@@ -108,8 +114,8 @@ def quick() -> LearnerConfig:
     """What two cores learn in a quarter of an hour, on the simulated phone."""
     return LearnerConfig(
         horizon={"general": 12, "webshop": 14},
-        minutes=9.0,
-        warm_start=WarmStartConfig(success=0.5),
+        minutes=8.5,
+        sampling=SamplingConfig(grammar=True),
         reinforce=ReinforceConfig(
             episodes=6000, batch_steps=128, critic_updates=2, replay_episodes=3000, publish_every=3
         ),
@@ -118,14 +124,19 @@ def quick() -> LearnerConfig:
 
 
 def filtered_bc(config: LearnerConfig) -> LearnerConfig:
-    """Imitation of one's own successes, invalid steps left out: the simplest baseline."""
+    """Imitation of one's own successes, invalid steps left out; the less expected the more often.
+
+    Without the last, the families that succeed always fill the batches and the rest stand still.
+    """
     return dataclasses.replace(
         config,
         update=dataclasses.replace(
             config.update,
             loss=dataclasses.replace(config.update.loss, advantage="filtered"),
         ),
-        priority=dataclasses.replace(config.priority, enabled=False, successes_only=True),
+        priority=PriorityConfig(
+            base=1.0, td=0.0, rho=0.0, entropy=0.0, surprise=3.0, alpha=1.0, successes_only=True
+        ),
     )
 
 

@@ -15,7 +15,7 @@ class Steps(NamedTuple):
     """Single steps to imitate, out of their episodes."""
 
     prompt_ids: np.ndarray  # [N, S] int32
-    features: np.ndarray  # [N, I, C] uint8
+    features: np.ndarray  # [N, I, C] uint8 or float32
     action_ids: np.ndarray  # [N, A] int32
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -13,6 +13,7 @@ import numpy as np
 
 from common.channel import Mode
 from common.metrics import MetricsWriter
+from common.models import lora
 from common.types import Version
 from learner.archive import Archive
 from learner.checkpoint import Checkpoints
@@ -62,23 +63,30 @@ class Learner:
         metrics: MetricsWriter,
         archive: Archive,
         meta: dict[str, Any],
+        encode: Callable[[Sequence[str]], np.ndarray] | None = None,
     ):
         self.config, self.progress = config, progress
         self._updates, self._state, self._rng = updates, state, rng
         self._ingest, self._publisher, self._checkpoints = ingest, publisher, checkpoints
         self._metrics, self._archive, self._meta = metrics, archive, meta
+        self._encode = encode  # prompts, for the critic
         self._horizon = max(config.horizon.values())
-        self._replay = Replay(config.reinforce.replay_episodes, rng)
+        unexpected = priority(EpisodeTerms(0.0, 0.0, 0.0), 1.0, 0.0, config.priority)
+        self._replay = Replay(config.reinforce.replay_episodes, rng, largest=max(1.0, unexpected))
         self._demos = Demonstrations(max(config.warm_start.demonstrations, 1) * self._horizon)
         self._means = RunningMeans()
         self._monitor = Monitor()
         self._scalars: dict[str, Any] = {}
+        self._explored = 0  # episodes of the policy that went to replay
         self._critic_updates = 0
         self._began = time.monotonic() - progress.wall_s
         self._saved = self._reported = time.monotonic()
 
     def run(self, stopped: Callable[[], bool]) -> None:
         """Steps until the run is done or `stopped` says so; saves at the end in both cases."""
+        if self._state.frozen:
+            frozen = jax.device_get(self._state.frozen)
+            self._publisher.publish_base(frozen, self.progress.lineage, self.config.wire_dtype)
         if self._warming and not self.config.warm_start.demonstrations:
             self._end_warm_start()
         self._publish()
@@ -119,9 +127,9 @@ class Learner:
                 if self._warming and episode.success and len(self._demos) < wanted:
                     self._demos.insert(episode)
                     self.progress.demonstrations = len(self._demos)
-            else:
-                if not self._warming:
-                    self.progress.episodes += 1
+            elif not self._warming:  # till then they are there to measure the policy
+                self.progress.episodes += 1
+                self._explored += 1
                 filtered = self.config.priority.successes_only and not episode.success
                 self._replay.insert(episode, weight=0.0 if filtered else None)
         enough = len(self._demos) >= self.config.warm_start.demonstrations
@@ -140,11 +148,12 @@ class Learner:
         self.progress.updates += 1
         if self.progress.updates % config.publish_every == 0:
             self._publish()
-        success = self._monitor.success(config.window)
+        success = self._monitor.weaker_success(config.window)
         reached = success is not None and success >= config.success
         if reached or self.progress.updates >= config.max_updates:
             logger.info(
-                "Warm start ends after %d updates; success of the newest %d episodes: %s.",
+                "Warm start ends after %d updates; success of the weaker half of the families in "
+                "the newest %d episodes: %s.",
                 self.progress.updates,
                 config.window,
                 "not measured" if success is None else f"{success:.2f}",
@@ -159,27 +168,23 @@ class Learner:
         self._publish()
         self._save()
         self._state = self._updates.restart_policy_optimizer(self._state)
-        if self.config.priority.successes_only:
-            # Imitation has no use for mu, which the expert has none of: its episodes count as
-            # one's own, until newer ones take their place.
-            for episode in self._demos:
-                self._replay.insert(episode, fresh=False)
+        for episode in self._demos:  # replayed, until newer ones take their place
+            self._replay.insert(episode, fresh=False)
 
     def _reinforce(self) -> bool:
         """The critic's own steps, then one of the policy, as the update-to-data bound allows."""
         config = self.config.reinforce
         replay = self._replay
         allowed = config.max_uses * replay.inserted_steps - replay.sampled_steps
-        if len(replay) < config.warmup_episodes or allowed < config.batch_steps:
+        if self._explored < config.warmup_episodes or allowed < config.batch_steps:
             return False
         warmup = config.critic_warmup if self._critic_updates == 0 else 0
-        if self.config.update.loss.advantage != "filtered":
-            for _ in range(warmup + config.critic_updates):
-                self._improve_critic()
+        for _ in range(warmup + config.critic_updates):
+            self._improve_critic()
         entries = replay.sample(config.batch_steps)
         if not entries:
             return False
-        batch = pack(entries, config.batch_steps, self._horizon)
+        batch = pack(entries, config.batch_steps, self._horizon, self._encode)
         self._state, report = self._updates.improve(self._state, batch)
         self._remember(entries, jax.device_get(report))
         self.progress.updates += 1
@@ -196,7 +201,7 @@ class Learner:
                 break
             chosen.append(entry)
             size -= len(entry.episode)
-        batch = pack(chosen, self.config.reinforce.critic_steps, self._horizon)
+        batch = pack(chosen, self.config.reinforce.critic_steps, self._horizon, self._encode)
         self._state, scalars = self._updates.improve_critic(self._state, batch)
         self._scalars.update(scalars)
         self._critic_updates += 1
@@ -225,7 +230,8 @@ class Learner:
     def _publish(self) -> None:
         self.progress.version += 1
         version = Version(self.progress.lineage, self.progress.version)
-        self._publisher.publish(jax.device_get(self._state.params), version, self.config.wire_dtype)
+        params = jax.device_get(lora.scaled(self._state.params, self.config.update.lora))
+        self._publisher.publish(params, version, self.config.wire_dtype)
 
     def _save(self) -> None:
         self.progress.wall_s = time.monotonic() - self._began

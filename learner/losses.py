@@ -78,7 +78,12 @@ def action_weights(advantages: Array, batch: Batch, config: PolicyLossConfig) ->
 
 
 def policy_loss(
-    log_probs: Array, entropy: Array, weights: Array, batch: Batch, config: PolicyLossConfig
+    log_probs: Array,
+    behaviour_log_probs: Array,
+    entropy: Array,
+    weights: Array,
+    batch: Batch,
+    config: PolicyLossConfig,
 ) -> PolicyLoss:
     """Truncated importance-weighted policy gradient of A-RIDE (DistRL, eq. 1), per token.
 
@@ -87,6 +92,7 @@ def policy_loss(
 
     Args:
       log_probs: log pi of each emitted token under the sampler's settings, [N, A]; 0 on padding.
+      behaviour_log_probs: log mu of each, [N, A].
       entropy: Exact entropy of the distribution at each of those tokens, [N, A]; 0 on padding.
       weights: From `action_weights`, [N].
       batch: The batch.
@@ -94,7 +100,7 @@ def policy_loss(
     """
     real = (batch.action_ids > 0) * batch.mask[:, None]
     fixed = jax.lax.stop_gradient(log_probs)
-    log_ratio = (fixed - batch.behaviour_log_probs) * real
+    log_ratio = (fixed - behaviour_log_probs) * real
     if config.advantage == "filtered":
         positive = jnp.ones_like(log_probs)
     else:

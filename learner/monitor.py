@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -27,12 +28,18 @@ class Monitor:
         if episode.source == "policy" and episode.ending is not Ending.TRUNCATED:
             self._recent.append(episode)
 
-    def success(self, window: int) -> float | None:
-        """Success of the newest `window` episodes, or None while there are fewer."""
+    def weaker_success(self, window: int) -> float | None:
+        """Mean success of the weaker half of the task families, over the newest `window` episodes.
+
+        The mean over all tells too little: half of the families can be known by heart while the
+        others are at zero, and what is at zero has no successes to learn from. None while there
+        are fewer episodes.
+        """
         newest = list(self._recent)[-window:]
         if len(newest) < window:
             return None
-        return float(np.mean([episode.success for episode in newest]))
+        families = sorted(_by_family(newest).values())
+        return float(np.mean(families[: (len(families) + 1) // 2]))
 
     def status(self, version: int) -> dict[str, Any]:
         """Numbers for a dashboard, given the newest published version."""
@@ -51,18 +58,14 @@ class Monitor:
         steps = sum(len(episode) for episode in newest)
         invalid = sum(int(episode.trajectory.invalid.sum()) for episode in newest)
         status = self.status(version)
-        families: dict[str, list[bool]] = {}
-        for episode in self._recent:
-            families.setdefault(episode.family, []).append(episode.success)
+        families = _by_family(self._recent)
         return {
             "actors/success": status["success"],
             "actors/episodes_per_s": status["episodes_per_s"],
             "actors/lag_versions": status["lag_versions"],
             "actors/steps_mean": steps / max(len(newest), 1),
             "actors/invalid_share": invalid / max(steps, 1),
-            **{
-                f"success/{family}": float(np.mean(families[family])) for family in sorted(families)
-            },
+            **{f"success/{family}": families[family] for family in sorted(families)},
         }
 
     def _rate(self) -> float:
@@ -70,3 +73,11 @@ class Monitor:
         if len(self._arrivals) < 2:
             return 0.0
         return (len(self._arrivals) - 1) / max(time.monotonic() - self._arrivals[0], 1e-6)
+
+
+def _by_family(episodes: Iterable[Episode]) -> dict[str, float]:
+    """Returns the success of each task family."""
+    families: dict[str, list[bool]] = {}
+    for episode in episodes:
+        families.setdefault(episode.family, []).append(episode.success)
+    return {family: float(np.mean(successes)) for family, successes in families.items()}

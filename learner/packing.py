@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from common.models.autoui import AutoUIConfig
 from learner.replay import Entry
 
 
@@ -18,7 +19,7 @@ class Batch(NamedTuple):
 
     prompt_ids: np.ndarray  # [N, S] int32
     goal_ids: np.ndarray  # [N, S] int32, the episode's first prompt
-    features: np.ndarray  # [N, I, C] uint8
+    features: np.ndarray  # [N, I, C] uint8 or float32
     action_ids: np.ndarray  # [N, A] int32
     behaviour_log_probs: np.ndarray  # [N, A] float32
     reward: np.ndarray  # [N] float32
@@ -29,12 +30,25 @@ class Batch(NamedTuple):
     repeats: np.ndarray  # [N] float32
     time: np.ndarray  # [N] float32, steps done before, over the horizon
     last_invalid: np.ndarray  # [N] float32, of the step before
-    known: np.ndarray  # [N] float32; 1 where the episode's outcome is known (not truncated)
+    known: np.ndarray  # [N] float32; 1 where the outcome is known (not truncated) and the policy's
+    expert: np.ndarray  # [N] float32; 1 where an expert acted, whose mu nobody knows
     mask: np.ndarray  # [N] float32; 1 where the action may be learned from
+    texts: np.ndarray  # [N, D] float32, encodings of the prompts; D is 0 where nobody made them
 
 
-def pack(entries: Sequence[Entry], size: int, horizon: int) -> Batch:
+def pack(
+    entries: Sequence[Entry],
+    size: int,
+    horizon: int,
+    encode: Callable[[Sequence[str]], np.ndarray] | None = None,
+) -> Batch:
     """Lays entries end to end into `size` rows and pads the rest.
+
+    Args:
+      entries: Whole episodes.
+      size: N.
+      horizon: Divides the number of steps done before.
+      encode: Returns encodings [T, D] of T texts, for the critic.
 
     Raises:
       ValueError: if they do not fit; nothing is cut off in silence.
@@ -64,7 +78,7 @@ def pack(entries: Sequence[Entry], size: int, horizon: int) -> Batch:
             ],
             np.int32,
         ),
-        features=column([path.features for path in paths], np.uint8),
+        features=column([path.features for path in paths], paths[0].features.dtype.type),
         action_ids=column([path.action_ids for path in paths], np.int32),
         behaviour_log_probs=column([path.behaviour_log_probs for path in paths], np.float32),
         reward=column([path.reward for path in paths], np.float32),
@@ -82,10 +96,50 @@ def pack(entries: Sequence[Entry], size: int, horizon: int) -> Batch:
         ),
         known=column(
             [
-                one * (entry.episode.ending != "truncated")
+                one * (entry.episode.ending != "truncated" and entry.episode.source != "expert")
+                for one, entry in zip(spread, entries, strict=True)
+            ],
+            np.float32,
+        ),
+        expert=column(
+            [
+                one * (entry.episode.source == "expert")
                 for one, entry in zip(spread, entries, strict=True)
             ],
             np.float32,
         ),
         mask=column([path.mask for path in paths], np.float32),
+        texts=column(
+            [
+                encode(entry.episode.prompts) if encode else np.zeros((length, 0))
+                for length, entry in zip(lengths, entries, strict=True)
+            ],
+            np.float32,
+        ),
+    )
+
+
+def blank(model: AutoUIConfig, text_width: int) -> Batch:
+    """One row of zeros with the model's shapes, for initialisation."""
+    row = np.zeros(1, np.float32)
+    prompt = np.zeros((1, model.prompt_length), np.int32)
+    action = np.zeros((1, model.action_length), np.int32)
+    return Batch(
+        prompt_ids=prompt,
+        goal_ids=prompt,
+        features=np.zeros((1, model.image_tokens, model.image_dim), model.features_dtype),
+        action_ids=action,
+        behaviour_log_probs=action.astype(np.float32),
+        reward=row,
+        discount=row,
+        outcome=row,
+        targets=row,
+        invalid=row,
+        repeats=row,
+        time=row,
+        last_invalid=row,
+        known=row,
+        expert=row,
+        mask=row,
+        texts=np.zeros((1, text_width), np.float32),
     )

@@ -16,7 +16,7 @@ class PriorityConfig:
     first, so the weights say what they mean.
     """
 
-    enabled: bool = True  # False: every episode alike
+    base: float = 0.0  # of every episode; alone it is uniform replay
     td: float = 1.0
     rho: float = 0.5
     entropy: float = 0.1
@@ -67,9 +67,7 @@ def priority(
     """
     if config.successes_only and episode_return <= 0:
         return 0.0
-    if not config.enabled:
-        return 1.0
-    p = config.td * terms.td + config.rho * terms.rho + config.entropy * terms.entropy
+    p = config.base + config.td * terms.td + config.rho * terms.rho + config.entropy * terms.entropy
     p *= np.exp(config.surprise * (episode_return - instruction_value))
     weight = float(p + 1e-3) ** config.alpha
     if not np.isfinite(weight):

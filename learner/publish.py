@@ -33,12 +33,26 @@ class Publisher(Service):
         super().__init__(address, insecure)
         self._chunk_bytes = chunk_bytes
         self._blobs: dict[Version, Blob] = {}  # oldest first; replaced as a whole, never changed
+        self._base: Blob | None = None
+
+    def publish_base(self, params: Any, lineage: int, dtype: str = "bfloat16") -> None:
+        """Serves what all versions have in common; comes before the first of them.
+
+        Args:
+          params: The part of the parameters that `publish` is not given.
+          lineage: Of the versions.
+          dtype: As in `publish`.
+
+        Raises:
+          ValueError: The parameters can't be packed.
+        """
+        self._base = self._pack(params, Version(lineage, weights.BASE_STEP), dtype, "")
 
     def publish(self, params: Any, version: Version, dtype: str = "bfloat16") -> None:
         """Packs the parameters on the calling thread and makes them the newest at once.
 
         Args:
-          params: Nested dicts of NumPy or JAX arrays.
+          params: Nested dicts of NumPy or JAX arrays; those of the base are left out.
           version: Their version; a version is published once.
           dtype: "bfloat16" or "float32", on the wire.
 
@@ -48,23 +62,31 @@ class Publisher(Service):
         self.check()
         if version in self._blobs:
             raise ValueError(f"{version} is already published.")
-        data, manifest = weights.pack(params, version, dtype, self._chunk_bytes)
-        blob = Blob(data, manifest, manifest.to_message(Kind.MANIFEST))
+        base = "" if self._base is None else self._base.manifest.sha256
+        blob = self._pack(params, version, dtype, base)
         kept = dict(list(self._blobs.items())[1 - KEPT_BLOBS :])
         self._blobs = kept | {version: blob}
         self._count("published")
-        logger.debug("Published version %d, %d bytes.", version.step, manifest.size)
+        logger.debug("Published version %d, %d bytes.", version.step, blob.manifest.size)
+
+    def _pack(self, params: Any, version: Version, dtype: str, base: str) -> Blob:
+        data, manifest = weights.pack(params, version, dtype, self._chunk_bytes)
+        manifest = manifest._replace(base=base)
+        return Blob(data, manifest, manifest.to_message(Kind.MANIFEST))
 
     def _answer(self, peer: bytes, header: messages.Header, body: bytes) -> list[bytes]:
         kind, blobs = header.type, self._blobs
         if kind == Kind.GET_MANIFEST:
             self._count("manifests")
+            if self._base is not None and not header.absent("base"):
+                return self._base.announcement
             newest = next(reversed(blobs), None)
             if newest is None or (not header.absent("step") and _version(header) == newest):
                 return messages.pack(Kind.UNCHANGED, {})
             return blobs[newest].announcement
         if kind == Kind.GET_CHUNK:
-            return self._chunk(blobs, header)
+            base = {} if self._base is None else {self._base.manifest.version: self._base}
+            return self._chunk(blobs | base, header)
         raise errors.WireError("BAD_SCHEMA", f"This socket has no use for the type {kind!r}.")
 
     def _chunk(self, blobs: dict[Version, Blob], header: messages.Header) -> list[bytes]:

@@ -33,12 +33,13 @@ class Replay:
     the largest weight so far; from then on priorities decide.
     """
 
-    def __init__(self, capacity: int, rng: np.random.Generator):
+    def __init__(self, capacity: int, rng: np.random.Generator, largest: float = 1.0):
+        """`largest` is the weight of what is inserted before any weight was measured."""
         self._entries: list[Entry | None] = [None] * capacity
         self._tree = SumTree(capacity)
         self._rng = rng
         self._next = 0
-        self._largest = 1.0
+        self._largest = largest
         self._fresh: collections.deque[Handle] = collections.deque(maxlen=capacity)
         self.inserted_steps = 0
         self.sampled_steps = 0
@@ -109,6 +110,7 @@ class Replay:
         return list(chosen.values())
 
     def sample_uniform(self, count: int) -> list[Entry]:
-        """Draws up to `count` different episodes, each alike; for the critic."""
+        """Draws up to `count` different episodes of the policy, each alike; for the critic."""
         slots = self._rng.choice(len(self), min(count, len(self)), replace=False)
-        return [entry for slot in slots if (entry := self._entries[slot]) is not None]
+        entries = (self._entries[slot] for slot in slots)
+        return [entry for entry in entries if entry and entry.episode.source == "policy"]

@@ -9,17 +9,16 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax import Array
 
-from common.models import autoui
+from common.models import autoui, lora
 from common.models.automaton import Automaton
 from common.models.distribution import SamplingConfig
 from learner import losses, sharding
-from learner.critic import Critic, value_loss
+from learner.critic import CriticConfig, make_critic, read_prompts, value_loss
 from learner.demonstrations import Steps
-from learner.packing import Batch
+from learner.packing import Batch, blank
 from learner.retrace import off_policy_returns
 
 
@@ -29,7 +28,7 @@ class UpdateConfig:
 
     policy_lr: float = 1e-4
     policy_warmup: int = 20  # updates
-    imitation_lr: float = 1.2e-3
+    imitation_lr: float = 8e-4
     imitation_warmup: int = 50
     critic_lr: float = 1e-3
     critic_decay: float = 1e-3  # AdamW's
@@ -40,16 +39,19 @@ class UpdateConfig:
     kappa: float = 0.5  # share of the corrected target in the value's label, the rest Monte-Carlo
     smoothing: float = 0.02
     loss: losses.PolicyLossConfig = dataclasses.field(default_factory=losses.PolicyLossConfig)
+    critic: CriticConfig = dataclasses.field(default_factory=CriticConfig)
+    lora: lora.LoraConfig = dataclasses.field(default_factory=lora.LoraConfig)
 
 
 class LearnerState(NamedTuple):
-    """Everything that a gradient step changes."""
+    """Everything that a gradient step changes, and what no step does."""
 
-    params: Any
+    params: Any  # of the policy: what is trained of them
     opt_state: optax.OptState
     critic_params: Any
     critic_opt_state: optax.OptState
     updates: Array  # int32, gradient steps of the policy
+    frozen: Any  # of the policy: the rest, {} without adapters; never donated
 
 
 class ImitationReport(NamedTuple):
@@ -76,7 +78,7 @@ class Updates(NamedTuple):
     imitate: Callable[[LearnerState, Steps], tuple[LearnerState, ImitationReport]]
     improve: Callable[[LearnerState, Batch], tuple[LearnerState, StepReport]]
     improve_critic: Callable[[LearnerState, Batch], tuple[LearnerState, dict[str, Array]]]
-    init: Callable[[Array], LearnerState]
+    init: Callable[..., LearnerState]  # (key, params=None): of the whole policy, None for fresh
     restart_policy_optimizer: Callable[[LearnerState], LearnerState]
 
 
@@ -86,6 +88,7 @@ def make_updates(
     sampling: SamplingConfig,
     mesh: jax.sharding.Mesh,
     automaton: Automaton | None = None,
+    text_width: int = 0,
 ) -> Updates:
     """Builds the learner's functions for one model on one mesh.
 
@@ -96,8 +99,9 @@ def make_updates(
         keeps the temperature alone, so that no token of an expert is outside.
       mesh: Axes data, fsdp and tensor; the batch is split over the first two.
       automaton: The sampler's, if it decodes by the grammar.
+      text_width: D of `Batch.texts`; 0 unless the critic reads a frozen encoder's texts.
     """
-    critic = Critic(vocab_size=model.vocab_size)
+    critic = make_critic(config.critic, model.vocab_size)
     clip = optax.clip_by_global_norm(config.max_grad_norm)
     policy_tx = optax.chain(
         clip,
@@ -112,19 +116,37 @@ def make_updates(
     )
     critic_tx = optax.chain(clip, optax.adamw(config.critic_lr, weight_decay=config.critic_decay))
 
-    def init(key: Array) -> LearnerState:
+    def init(key: Array, params: Any = None) -> LearnerState:
         policy_key, critic_key = jax.random.split(key)
-        params = autoui.init(model, policy_key)
-        critic_params = critic.init(critic_key, _blank_batch(model))
+        if params is None:
+            params = autoui.init(model, policy_key)
+        trained, frozen = lora.split(params, config.lora, jax.random.fold_in(key, 2))
+        width = model.d_model if config.critic.kind == "t5" else text_width
+        critic_params = critic.init(critic_key, blank(model, width))
         return LearnerState(
-            params,
-            policy_tx.init(params),
+            trained,
+            policy_tx.init(trained),
             critic_params,
             critic_tx.init(critic_params),
             jnp.zeros((), jnp.int32),
+            frozen,
         )
 
-    def stats(params: Any, batch: Batch | Steps, *how: Any) -> autoui.TokenStats:
+    def policy(params: Any, state: LearnerState) -> Any:
+        """The parameters that the model takes, of those that are trained and the rest."""
+        return lora.union(state.frozen, lora.scaled(params, config.lora))
+
+    def read(params: Any, batch: Batch) -> Batch:
+        """Lets the policy read the prompts for a critic that has no other reader."""
+        if config.critic.kind != "t5":
+            return batch
+        with sharding.activations(mesh):
+            return batch._replace(texts=read_prompts(params, model, batch.prompt_ids))
+
+    def stats(
+        params: Any, state: LearnerState, batch: Batch | Steps, *how: Any
+    ) -> autoui.TokenStats:
+        params = policy(params, state)
         with sharding.activations(mesh):
             return autoui.token_stats(
                 params, model, batch.prompt_ids, batch.features, batch.action_ids, *how
@@ -134,7 +156,8 @@ def make_updates(
         """Maximum likelihood of the expert's actions (the supervised warm start)."""
 
         def loss(params: Any) -> tuple[Array, Array]:
-            log_probs = stats(params, steps, SamplingConfig(sampling.temperature)).log_probs
+            how = SamplingConfig(sampling.temperature)
+            log_probs = stats(params, state, steps, how).log_probs
             return -log_probs.sum() / jnp.maximum((steps.action_ids > 0).sum(), 1), log_probs
 
         (value, log_probs), grads = jax.value_and_grad(loss, has_aux=True)(state.params)
@@ -159,19 +182,25 @@ def make_updates(
     def improve_critic(state: LearnerState, batch: Batch) -> tuple[LearnerState, dict[str, Array]]:
         """A step of the critic alone, on the targets that the replay remembers."""
         mixed = (1 - config.kappa) * _labels(batch, config.gamma) + config.kappa * batch.targets
+        batch = read(policy(state.params, state), batch)
         state, value = learn_values(state, batch, mixed)
         return state, {"loss/critic": value}
 
     def improve(state: LearnerState, batch: Batch) -> tuple[LearnerState, StepReport]:
-        """A step of the policy and of the critic on the same batch (A-RIDE)."""
+        """A step of the policy and of the critic on the same batch (A-RIDE).
+
+        An expert's actions count as if the policy had taken them: their ratio is 1.
+        """
+        batch = read(policy(state.params, state), batch)
         values = critic.apply(state.critic_params, batch)
         v_t = values.pessimistic()
         v_tp1 = jnp.concatenate([v_t[1:], v_t[:1]])  # a discount of 0 cuts the wrap
 
         def loss(params: Any) -> tuple[Array, tuple[Any, ...]]:
-            log_probs, entropy, outside = stats(params, batch, sampling, automaton)
+            log_probs, entropy, outside = stats(params, state, batch, sampling, automaton)
             fixed = jax.lax.stop_gradient(log_probs)
-            log_rho = (fixed - batch.behaviour_log_probs).sum(-1)
+            mu = jnp.where(batch.expert[:, None] > 0, fixed, batch.behaviour_log_probs)
+            log_rho = (fixed - mu).sum(-1)
             rho = jnp.exp(jnp.clip(log_rho, -20.0, 20.0)) * batch.mask
             returns = off_policy_returns(
                 batch.reward,
@@ -183,7 +212,7 @@ def make_updates(
                 rho_bar=config.rho_bar,
             )
             weights = losses.action_weights(returns.advantages, batch, config.loss)
-            result = losses.policy_loss(log_probs, entropy, weights, batch, config.loss)
+            result = losses.policy_loss(log_probs, mu, entropy, weights, batch, config.loss)
             return result.loss, (result, rho, entropy, outside, returns)
 
         (_, (result, rho, entropy, outside, returns)), grads = jax.value_and_grad(
@@ -193,12 +222,14 @@ def make_updates(
         params = optax.apply_updates(state.params, changes)
         targets = jnp.clip(returns.targets, 0.0, 1.0)
         mixed = (1 - config.kappa) * _labels(batch, config.gamma) + config.kappa * targets
-        next_state, critic_loss = learn_values(state, batch, mixed)
+        if config.loss.advantage == "filtered":  # of successes alone values would learn but 1
+            next_state = state
+        else:
+            next_state, _ = learn_values(state, batch, mixed)
         tokens = jnp.maximum((batch.action_ids > 0).sum(-1), 1)
         count = jnp.maximum(batch.mask.sum(), 1.0)
         scalars = {
             "loss/policy": result.loss,
-            "loss/critic": critic_loss,
             "policy/entropy_nats": result.entropy,
             "policy/log_prob": result.log_prob,
             "policy/outside_tokens": (outside * batch.mask[:, None]).sum(),
@@ -227,25 +258,44 @@ def make_updates(
             params=params, opt_state=opt_state, updates=state.updates + 1
         ), report
 
-    def restart_policy_optimizer(state: LearnerState) -> LearnerState:
-        return state._replace(opt_state=policy_tx.init(state.params))
+    def restart_policy_optimizer(state: LearnerState) -> tuple[LearnerState, None]:
+        return state._replace(opt_state=policy_tx.init(state.params)), None
 
     shapes = jax.eval_shape(init, jax.random.key(0))
     state_sharding = sharding.state_sharding(shapes, model, mesh)
     rows = sharding.batch_sharding(mesh)
     whole = sharding.replicated(mesh)
-    jit = functools.partial(jax.jit, donate_argnums=0, out_shardings=(state_sharding, whole))
-    return Updates(
-        imitate=jit(imitate, in_shardings=(state_sharding, rows)),
-        improve=jit(improve, in_shardings=(state_sharding, rows)),
-        improve_critic=jit(improve_critic, in_shardings=(state_sharding, rows)),
-        init=jax.jit(init, out_shardings=state_sharding),
-        restart_policy_optimizer=jax.jit(
-            restart_policy_optimizer,
+
+    def jit(function: Callable[..., tuple[LearnerState, Any]], *inputs: Any) -> Callable[..., Any]:
+        """Compiles a step that donates the state, but for what is frozen."""
+        moving = state_sharding._replace(frozen=None)
+
+        def apart(state: LearnerState, frozen: Any, *arguments: Any) -> tuple[LearnerState, Any]:
+            state, report = function(state._replace(frozen=frozen), *arguments)
+            return state._replace(frozen=None), report
+
+        compiled = jax.jit(
+            apart,
             donate_argnums=0,
-            in_shardings=(state_sharding,),
-            out_shardings=state_sharding,
-        ),
+            in_shardings=(moving, state_sharding.frozen, *inputs),
+            out_shardings=(moving, whole),
+        )
+
+        @functools.wraps(function)
+        def step(state: LearnerState, *arguments: Any) -> tuple[LearnerState, Any]:
+            frozen = state.frozen
+            state, report = compiled(state._replace(frozen=None), frozen, *arguments)
+            return state._replace(frozen=frozen), report
+
+        return step
+
+    restart = jit(restart_policy_optimizer)
+    return Updates(
+        imitate=jit(imitate, rows),
+        improve=jit(improve, rows),
+        improve_critic=jit(improve_critic, rows),
+        init=jax.jit(init, out_shardings=state_sharding),
+        restart_policy_optimizer=lambda state: restart(state)[0],
     )
 
 
@@ -259,27 +309,3 @@ def _labels(batch: Batch, gamma: float) -> Array:
 
     _, labels = jax.lax.scan(backward, jnp.zeros(()), (batch.reward, batch.discount), reverse=True)
     return labels
-
-
-def _blank_batch(model: autoui.AutoUIConfig) -> Batch:
-    """One row of zeros with the model's shapes, for initialisation."""
-    row = np.zeros(1, np.float32)
-    prompt = np.zeros((1, model.prompt_length), np.int32)
-    action = np.zeros((1, model.action_length), np.int32)
-    return Batch(
-        prompt_ids=prompt,
-        goal_ids=prompt,
-        features=np.zeros((1, model.image_tokens, model.image_dim), np.uint8),
-        action_ids=action,
-        behaviour_log_probs=action.astype(np.float32),
-        reward=row,
-        discount=row,
-        outcome=row,
-        targets=row,
-        invalid=row,
-        repeats=row,
-        time=row,
-        last_invalid=row,
-        known=row,
-        mask=row,
-    )

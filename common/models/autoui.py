@@ -27,7 +27,8 @@ class AutoUIConfig(t5.T5Config):
     """Shape of the policy network.
 
     With `image_grid`, features are uint8 pixels of patches in rows; they are normalised and know
-    where they stand. Without it they are taken as an image encoder made them.
+    where they stand. Without it they are taken as an image encoder made them, and of several tokens
+    those that are 0 throughout are left out.
     """
 
     image_dim: int = 108
@@ -47,6 +48,11 @@ class AutoUIConfig(t5.T5Config):
             raise ConfigError(
                 f"image_grid {self.image_grid} does not hold image_tokens = {self.image_tokens}."
             )
+
+    @property
+    def features_dtype(self) -> str:
+        """Of the features: pixels are bytes."""
+        return "uint8" if self.image_grid else "float32"
 
     def to_dict(self) -> dict[str, Any]:
         """Returns what `from_dict` takes; JSON can hold it."""
@@ -84,6 +90,7 @@ PRESETS = {
     "small": _flan_t5(512, 6, 1024, 8),
     "base": _flan_t5(768, 12, 2048, 12),
     "large": _flan_t5(1024, 16, 2816, 24),
+    "xl": _flan_t5(2048, 32, 5120, 24),
 }
 
 
@@ -99,8 +106,10 @@ class ImageTokens(nn.Module):
         if c.image_grid is None:
             return project(features)
         rows, columns = c.image_grid
-        row = t5.parameter(self, "row", ("row", "embed"), (rows, c.d_model), 1.0)
-        column = t5.parameter(self, "column", ("column", "embed"), (columns, c.d_model), 1.0)
+        # At a spread of 1, where a patch is outshouts what it shows: one start in three then never
+        # learned to find an icon.
+        row = t5.parameter(self, "row", ("row", "embed"), (rows, c.d_model), 0.5)
+        column = t5.parameter(self, "column", ("column", "embed"), (columns, c.d_model), 0.5)
         x = project(features.astype(c.dtype) / 127.5 - 1).astype(jnp.float32)
         # A flat patch must not be blown up to the size of a busy one, hence the .05.
         x = x * lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + 0.05)
@@ -119,7 +128,7 @@ class Fusion(nn.Module):
     config: AutoUIConfig
 
     @nn.compact
-    def __call__(self, text: jax.Array, image: jax.Array) -> jax.Array:
+    def __call__(self, text: jax.Array, image: jax.Array, bias: jax.Array | float) -> jax.Array:
         c = self.config
         axes = ("embed", "embed_out")
 
@@ -131,7 +140,7 @@ class Fusion(nn.Module):
         scores = jnp.einsum(
             "bqd,bkd->bqk", query.reshape(text.shape), image, preferred_element_type=jnp.float32
         )
-        weights = jax.nn.softmax(scores * c.d_model**-0.5, axis=-1).astype(c.dtype)
+        weights = jax.nn.softmax(scores * c.d_model**-0.5 + bias, axis=-1).astype(c.dtype)
         seen = dense("o")(dense("v")(jnp.einsum("bqk,bkd->bqd", weights, image)))
         gate = jax.nn.sigmoid(dense("gate")(jnp.concatenate([text, seen], axis=-1)))
         return (1 - gate) * text + gate * seen
@@ -147,7 +156,14 @@ class AutoUI(nn.Module):
 
     def encode(self, prompt_ids: jax.Array, features: jax.Array) -> jax.Array:
         """Returns what the decoder attends to, [B, S, D]."""
-        return t5.residual(self.fusion(self.t5.encode(prompt_ids), self.image(features)))
+        text, image = self.t5.encode(prompt_ids), self.image(features)
+        return t5.residual(self.fusion(text, image, self._image_bias(features)))
+
+    def _image_bias(self, features: jax.Array) -> jax.Array | float:
+        """MASKED, [B, 1, N], where an encoder left a token out: all of its features are 0."""
+        if self.config.image_grid is not None or self.config.image_tokens == 1:
+            return 0.0  # a black patch is no padding, and a single token is always there
+        return jnp.where((features == 0).all(-1), t5.MASKED, 0.0)[:, None]
 
     def begin(self, prompt_ids: jax.Array, features: jax.Array, length: int):
         """Returns all that decoding `length` tokens needs and that no token changes."""
@@ -191,7 +207,7 @@ class AutoUI(nn.Module):
 def boxed_init(config: AutoUIConfig, key: jax.Array) -> Params:
     """As `init`, but each leaf is boxed with its logical axes; for `jax.eval_shape`."""
     ids = jnp.zeros((1, 1), jnp.int32)
-    features = jnp.zeros((1, config.image_tokens, config.image_dim), jnp.uint8)
+    features = jnp.zeros((1, config.image_tokens, config.image_dim), config.features_dtype)
     with nn.logical_axis_rules(()):  # one row can't be split over a mesh
         return AutoUI(config).init(key, ids, features, ids)["params"]
 

@@ -54,7 +54,12 @@ class Dense(nn.Module):
         inputs = x.shape[-1]
         std = inputs**-0.5 if self.std is None else self.std
         kernel = parameter(self, "kernel", self.axes, (inputs, self.features), std)
-        y = x.astype(self.dtype).reshape(-1, inputs) @ kernel.astype(self.dtype)
+        rows = x.astype(self.dtype).reshape(-1, inputs)
+        y = rows @ kernel.astype(self.dtype)
+        if self.has_variable("params", "lora_a"):  # beside a frozen kernel: see lora.py
+            a: jax.Array = self.get_variable("params", "lora_a").astype(self.dtype)
+            b: jax.Array = self.get_variable("params", "lora_b").astype(self.dtype)
+            y = y + (rows @ a) @ b
         if self.use_bias:
             bias = parameter(self, "bias", self.axes[1:], (self.features,))
             y = y + bias.astype(self.dtype)

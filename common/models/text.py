@@ -1,9 +1,8 @@
-"""Text to token ids and back: byte-level BPE over the grammar of prompts and actions."""
+"""Text to token ids and back, by our byte-level BPE over the grammar or by T5's own pieces."""
 
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -35,12 +34,23 @@ _CHUNK = "|".join(
 _LONGEST_TOKEN = 200  # bytes; the longest chunk of the grammar has 130
 
 
-class Tokenizer:
-    """Lossless on any text; id 0 is padding, id 1 the end token, the rest stands for bytes."""
+SPECIAL_TOKENS = ("<pad>", "</s>")  # in the order of PAD_ID and EOS_ID, as in T5
 
-    def __init__(self, backend: tokenizers.Tokenizer):
+
+class Tokenizer:
+    """Id 0 is padding, id 1 the end token; no text holds them.
+
+    What `train` makes is lossless on any text. T5's pieces have no sign for some characters, such
+    as braces and backslashes, and join spaces and line breaks to one space.
+    """
+
+    def __init__(self, backend: tokenizers.Tokenizer, text: str = ""):
+        """Keeps the text that `backend` was read from, for it loses the last digits of scores."""
+        self._json = text or backend.to_str()
         self._backend = backend
         self._backend.encode_special_tokens = True  # "</s>" in a text is four characters
+        self._backend.no_truncation()
+        self._backend.no_padding()
 
     @classmethod
     def train(cls, corpus: Iterable[str], vocab_size: int = 1024) -> Tokenizer:
@@ -64,7 +74,7 @@ class Tokenizer:
         backend.decoder = decoders.ByteLevel()
         trainer = trainers.BpeTrainer(
             vocab_size=vocab_size,
-            special_tokens=["<pad>", "</s>"],  # in the order of PAD_ID and EOS_ID
+            special_tokens=list(SPECIAL_TOKENS),
             initial_alphabet=alphabet,
             max_token_length=_LONGEST_TOKEN,
             show_progress=False,
@@ -74,21 +84,32 @@ class Tokenizer:
 
     @classmethod
     def from_json(cls, text: str) -> Tokenizer:
-        """The inverse of `to_json`; raises ConfigError for another text."""
+        """The inverse of `to_json`, or any tokenizer.json with T5's special tokens.
+
+        Raises:
+          ConfigError: It is not such a text.
+        """
         try:
-            kind = json.loads(text)["model"]["type"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(f"This is not a tokenizer: {text[:40]!r}.") from error
-        if kind != "BPE":
-            raise ConfigError(f"This is a tokenizer of the kind {kind}; it should be BPE.")
-        return cls(tokenizers.Tokenizer.from_str(text))
+            backend = tokenizers.Tokenizer.from_str(text)
+        except Exception as error:  # tokenizers raises nothing narrower
+            raise ConfigError(f"This is not a tokenizer: {text[:40]!r}: {error}.") from error
+        specials = tuple(backend.id_to_token(i) for i in (PAD_ID, EOS_ID))
+        if specials != SPECIAL_TOKENS:
+            raise ConfigError(
+                f"This is a tokenizer whose first tokens are {specials}; they should be "
+                f"{SPECIAL_TOKENS}, as in T5."
+            )
+        return cls(backend, text)
 
     def to_json(self) -> str:
-        return self._backend.to_str()
+        return self._json
 
     @property
     def vocab_size(self) -> int:
         return self._backend.get_vocab_size()
+
+    def has(self, token: str) -> bool:
+        return self._backend.token_to_id(token) is not None
 
     def encode_prompt(self, text: str, length: int) -> np.ndarray:
         """Returns int32 [length]: the end of the text if it is too long, the end token, padding."""
@@ -99,9 +120,12 @@ class Tokenizer:
         """Returns int32 [length]: the text, the end token, padding.
 
         Raises:
-          ConfigError: The text is too long; half an action would be another action.
+          ConfigError: The text is too long, or the tokenizer has no sign for some of it; but for
+            the length of blanks, what is read back would be another action.
         """
         ids = self.encode(text)
+        if (found := self.decode(ids)).split() != text.split():
+            raise ConfigError(f"The tokenizer turns the action {text!r} into {found!r}.")
         if len(ids) >= length:
             raise ConfigError(
                 f"The action needs {len(ids) + 1} tokens and action_length is {length}: {text}"
@@ -117,7 +141,8 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Returns the ids of a text, without an end token."""
-        return self._backend.encode(text, add_special_tokens=False).ids
+        ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
+        return [i for i in ids if i > EOS_ID]  # T5's pieces include the special tokens' names
 
     def pieces(self) -> list[bytes]:
         """Returns what each id adds to a text, empty for special tokens.

@@ -343,6 +343,61 @@ def test_parameters_follow_a_restarted_learner_to_its_new_port(learner, publishe
         assert client.fetch(client.version, timeout_s=5)[0] == Version(1, 0)
 
 
+def adapted(seed):
+    rng = np.random.default_rng(seed)
+    a, b = (rng.normal(size=shape).astype(np.float32) for shape in ((40, 2), (2, 30)))
+    return {"q": {"lora_a": a, "lora_b": b}, "gate": np.float32(seed)}
+
+
+KERNEL = np.random.default_rng(9).normal(size=(40, 30)).astype(np.float32)
+
+
+def check_adapted(fetched, step):
+    version, got = fetched
+    expected = adapted(step)
+    assert version.step == step and got["gate"] == step and got["q"].keys() == {"kernel"}
+    kernel = KERNEL + expected["q"]["lora_a"] @ expected["q"]["lora_b"]
+    np.testing.assert_allclose(got["q"]["kernel"], kernel, atol=1e-5)
+
+
+def test_a_base_is_fetched_once_and_adapters_come_merged(publisher, client):
+    publisher.publish_base({"q": {"kernel": KERNEL}}, 1, "float32")
+    for step in (1, 2):
+        publisher.publish(adapted(step), Version(1, step), "float32")
+        check_adapted(client.fetch(client.version, timeout_s=5), step)
+        # manifests of version and base, and of the version again; then of the version alone
+        assert publisher.counters["manifests"] == (3, 4)[step - 1]
+    assert client.fetch(client.version) is None
+    assert publisher.counters["chunks"] == 5 + 2  # of 1000 bytes: 40 * 30 * 4, and twice 564
+
+
+def test_a_base_outlives_its_learner(learner, publisher, client):
+    publisher.publish_base({"q": {"kernel": KERNEL}}, 1, "float32")
+    publisher.publish(adapted(1), Version(1, 1), "float32")
+    check_adapted(client.fetch(None, timeout_s=5), 1)
+    learner.close()
+    with (
+        Publisher("tcp://127.0.0.1:0", chunk_bytes=1000).start() as second,
+        start_learner(second, learner.port),
+    ):
+        second.publish_base({"q": {"kernel": KERNEL}}, 2, "float32")
+        second.publish(adapted(5), Version(2, 5), "float32")
+        eventually(
+            lambda: client.welcome.generation == 1, meanwhile=lambda: client.heartbeat("acting")
+        )
+        check_adapted(client.fetch(client.version, timeout_s=5), 5)
+        assert second.counters["manifests"] == second.counters["chunks"] == 1
+
+
+def test_a_base_that_takes_more_than_one_fetch(publisher, client, monkeypatch):
+    publisher.publish_base({"q": {"kernel": KERNEL}}, 1, "float32")
+    publisher.publish(adapted(1), Version(1, 1), "float32")
+    original = publisher._chunk
+    monkeypatch.setattr(publisher, "_chunk", lambda *a: time.sleep(0.1) or original(*a))
+    assert client.fetch(None, timeout_s=0.25) is None
+    check_adapted(client.fetch(None, timeout_s=5), 1)
+
+
 def test_heartbeats_go_on_during_a_long_download(learner, publisher, client, monkeypatch):
     publisher.publish(params(0), Version(0, 0), "float32")
     original = publisher._chunk

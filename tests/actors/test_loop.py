@@ -1,7 +1,10 @@
 """An actor's life with a learner that a test plays."""
 
+import dataclasses
 from collections.abc import Callable, Iterator
 
+import jax
+import numpy as np
 import pytest
 
 from actors import loop
@@ -11,6 +14,7 @@ from actors.loop import Actor, ActorConfig
 from actors.session import Settings
 from common.channel import Mode, Pulse
 from common.errors import ConfigError, DeviceError
+from common.models import autoui, vision
 from common.models.distribution import FREE
 from common.types import Ending, Episode, Version
 from tests.actors.fakes import FakeDevice
@@ -75,7 +79,13 @@ def make(tokenizer, config, params, tmp_path):
     tasks = tmp_path / "tasks.yaml"
     tasks.write_text(TASKS)
 
-    def build(pulses: list[Pulse], device: FakeDevice | None = None, **settings):
+    def build(
+        pulses: list[Pulse],
+        device: FakeDevice | None = None,
+        extractor: vision.Extractor = vision.extractor,
+        weights: dict = params,
+        **settings,
+    ):
         told = {
             "model": config.to_dict(),
             "tasks": str(tasks),
@@ -87,8 +97,9 @@ def make(tokenizer, config, params, tmp_path):
         }
         body = tokenizer.to_json().encode()
         welcome = Welcome("run", "life", "config", "tcp://x:1", 2.0, told, body, 0)
-        client = FakeClient(welcome, iter(pulses), params)
-        actor = Actor(client, device or WaitingDevice(), StateJudge(), ActorConfig("a", "b"))
+        client = FakeClient(welcome, iter(pulses), weights)
+        device = device or WaitingDevice()
+        actor = Actor(client, device, StateJudge(), ActorConfig("a", "b"), extractor)
         return actor, client
 
     return build
@@ -105,6 +116,28 @@ def test_it_explores_with_the_newest_parameters(make):
     assert {e.ending for e in client.sent} == {Ending.HORIZON}
     assert len({e.seed for e in client.sent}) == 5
     assert client.states == ["exploring"] * 10
+
+
+def test_it_records_the_features_that_the_model_takes(make, config):
+    model = dataclasses.replace(config, image_grid=None, image_tokens=1, image_dim=3)
+    cached = vision.Cached(lambda image: np.full((1, 3), image.mean(), np.float32))
+    asked = []
+
+    def extractor(taken):
+        asked.append(taken)
+        return cached
+
+    shapes = jax.eval_shape(lambda: autoui.init(model, jax.random.key(0)))
+    weights = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
+    pulses = [pulse(Mode.EXPLORE, 3)] * 3
+    actor, client = make(pulses, extractor=extractor, weights=weights, model=model.to_dict())
+    client.heartbeat = lambda state, detail="": client.states.append(detail)
+    actor.run()
+    assert asked == [model]
+    features = client.sent[0].trajectory.features
+    assert (features.shape, features.dtype) == ((2, 1, 3), np.float32)
+    assert cached.misses > 0
+    assert f"{cached.hits}/{cached.hits + cached.misses} screens known" in actor._report()
 
 
 def test_it_waits_while_there_is_nothing_to_do(make):
@@ -214,6 +247,7 @@ def test_a_phone_that_fails_in_an_episode_truncates_it(make):
         ({"horizon": 3}, "don't fit"),
         ({"model": {"layers": 3}}, "no field layers"),
         ({"model": None}, "don't fit"),
+        ({"model": {"image_grid": None}}, "give the folder of BLIP-2"),
         ({"tasks": "nope"}, "no tasks 'nope'"),
         ({"sampling": {"temperature": -1.0}}, "must be a number of 0 or more"),
         ({"sampling": {"beams": 4}}, "don't fit"),

@@ -1,5 +1,7 @@
 """The policy on an actor says what it sampled, and how likely that was."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -67,3 +69,12 @@ def test_a_label_is_the_expert_s_text(config, tokenizer, params):
 def test_a_label_that_does_not_fit_is_refused(config, tokenizer, params):
     with pytest.raises(ConfigError, match="action_length"):
         policy(config, tokenizer, params).label(PROMPT, IMAGE, "x9" * 40)
+
+
+def test_a_model_of_an_image_encoder_s_features_needs_the_encoder(config, tokenizer):
+    model = dataclasses.replace(config, image_grid=None, image_tokens=1, image_dim=3)
+    with pytest.raises(ConfigError, match="with --vision-folder"):
+        Policy(model, tokenizer, 0)
+    found = Policy(model, tokenizer, 0, lambda image: np.full((1, 3), 0.5, np.float32))
+    decision = found.label(PROMPT, IMAGE, "")
+    np.testing.assert_array_equal(decision.features, [[0.5, 0.5, 0.5]])

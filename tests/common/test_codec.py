@@ -84,6 +84,28 @@ def test_big_endian_arrays_travel_as_little_endian():
     assert_equal(decode(encode_episode(big)), made)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_features_of_an_image_encoder_travel_as_they_are(dtype):
+    spec = SPEC._replace(image_tokens=1, features_dtype=dtype)
+    features = np.random.default_rng(0).normal(0, 9, (3, 1, 12)).astype(dtype)
+    made = with_array("features", features)
+    assert_equal(decode(encode_episode(made), spec), made)
+    for wrong in (SPEC, spec._replace(features_dtype="uint8")):
+        with pytest.raises(WireError, match="BAD_SCHEMA"):
+            decode(encode_episode(made), wrong)
+    with pytest.raises(WireError, match=r"BAD_SCHEMA.*features"):
+        decode(encode_episode(with_array("features", features.astype(np.float64))), spec)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 65505.0, -1e30])
+def test_features_beyond_all_measure_are_refused(value):
+    features = np.zeros((3, 4, 12), np.float32)
+    features[1, 2, 3] = value
+    with pytest.raises(WireError, match=r"BAD_VALUE.*feature"):
+        frames = encode_episode(with_array("features", features))
+        decode(frames, SPEC._replace(features_dtype="float32"))
+
+
 NAN = np.array([0, np.nan, 1], np.float32)
 BAD_ARRAYS = {
     "a reward that is not finite": ("reward", NAN),

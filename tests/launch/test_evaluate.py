@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from actors.evaluate import Result
-from common.models.autoui import AutoUIConfig
+from common.models.autoui import PRESETS, AutoUIConfig
 from common.models.text import Tokenizer
 from common.types import Ending
 from launch import evaluate
@@ -112,15 +112,29 @@ def test_what_is_not_there_is_a_sentence_and_exit_code_2(tmp_path):
         assert len(err.splitlines()) == 1
 
 
-def test_an_unknown_serial_is_a_sentence_and_exit_code_2(adb_server, tmp_path, capsys, monkeypatch):
-    meta = {
-        "step": 1,
-        "model": AutoUIConfig().to_dict(),
-        "tokenizer": Tokenizer.train(["a tap"], vocab_size=300).to_json(),
-        "sampling": {},
-    }
-    monkeypatch.setattr("learner.checkpoint.load_policy", lambda path: ({}, meta))
-    monkeypatch.setattr(evaluate.one_thread, "configure", lambda: None)
-    words = [f"--checkpoint={tmp_path}", f"--adb-port={adb_server.port}", "--emulator=emulator-2"]
-    assert evaluate.main(words) == 2
-    assert capsys.readouterr().err.startswith("evaluate: The device 'emulator-2' is not attached.")
+@pytest.fixture
+def refused(tmp_path, capsys, monkeypatch):
+    """Evaluates a checkpoint of a model that does not exist; returns what was said about it."""
+
+    def refused(model, *words):
+        tokenizer = Tokenizer.train(["a tap"], vocab_size=300).to_json()
+        meta = {"step": 1, "model": model.to_dict(), "tokenizer": tokenizer, "sampling": {}}
+        monkeypatch.setattr("learner.checkpoint.load_policy", lambda path: ({}, meta))
+        monkeypatch.setattr(evaluate.one_thread, "configure", lambda: None)
+        assert evaluate.main([f"--checkpoint={tmp_path}", *words]) == 2
+        return capsys.readouterr().err
+
+    return refused
+
+
+def test_an_unknown_serial_is_a_sentence_and_exit_code_2(adb_server, refused):
+    said = refused(AutoUIConfig(), f"--adb-port={adb_server.port}", "--emulator=emulator-2")
+    assert said.startswith("evaluate: The device 'emulator-2' is not attached.")
+
+
+def test_a_model_and_a_vision_folder_must_go_together(refused, tmp_path):
+    said = refused(PRESETS["small"])
+    assert said.startswith("evaluate: ") and "with --vision-folder" in said
+    said = refused(PRESETS["small"], f"--vision-folder={tmp_path}")
+    assert said.startswith(f"evaluate: Cannot read {tmp_path / 'config.json'}")
+    assert "leave --vision-folder out" in refused(AutoUIConfig(), f"--vision-folder={tmp_path}")

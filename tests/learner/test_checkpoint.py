@@ -71,6 +71,6 @@ def test_another_model_is_refused(tmp_path):
     wider = dataclasses.replace(MODEL, d_ff=64)
     with (
         Checkpoints(tmp_path) as checkpoints,
-        pytest.raises(ConfigError, match="is of another model"),
+        pytest.raises(ConfigError, match="is of another policy"),
     ):
         checkpoints.restore(make_state(wider))

@@ -54,7 +54,10 @@ def gradient(log_probs, weights, mu):
     row = batch(1, action_ids=np.full((1, 2), 5), behaviour_log_probs=np.array([mu], np.float32))
 
     def loss(x):
-        return policy_loss(x, jnp.zeros((1, 2)), jnp.array([weights]), row, PolicyLossConfig()).loss
+        known_mu = row.behaviour_log_probs
+        entropy = jnp.zeros((1, 2))
+        config = PolicyLossConfig()
+        return policy_loss(x, known_mu, entropy, jnp.array([weights]), row, config).loss
 
     return jax.grad(loss)(jnp.array([log_probs]))[0]
 
@@ -77,7 +80,8 @@ def test_padding_tokens_and_masked_steps_have_no_gradient():
 
     def loss(x):
         weights = action_weights(jnp.ones(2), row, PolicyLossConfig(entropy=0.5))
-        return policy_loss(x, x**2, weights, row, PolicyLossConfig(entropy=0.5)).loss
+        config = PolicyLossConfig(entropy=0.5)
+        return policy_loss(x, row.behaviour_log_probs, x**2, weights, row, config).loss
 
     grads = jax.grad(loss)(jnp.full((2, 6), -0.5))
     assert (np.asarray(grads[0, :5]) != 0).all()

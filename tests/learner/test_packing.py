@@ -1,5 +1,7 @@
 """Episodes laid end to end keep every step, in order, and nothing of another."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -33,11 +35,28 @@ def test_the_goal_is_the_first_prompt_of_the_same_episode():
         np.testing.assert_array_equal(batch.goal_ids[row], source)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_features_keep_their_dtype_and_values(dtype):
+    made = episode(3)
+    features = (made.trajectory.features * 0.7).astype(dtype)
+    made = dataclasses.replace(made, trajectory=made.trajectory._replace(features=features))
+    batch = pack(entries(made), 4, horizon=10)
+    assert batch.features.dtype == dtype
+    np.testing.assert_array_equal(batch.features[:3], features)
+
+
 def test_a_truncated_episode_is_no_failure():
     batch = pack(entries(episode(3, ending=Ending.TRUNCATED)), 4, horizon=10)
     assert batch.known.tolist() == [0, 0, 0, 0]
     assert batch.mask.tolist() == [1, 1, 0, 0]
     assert batch.discount.tolist() == [1, 1, 0, 0]
+
+
+def test_an_experts_success_says_nothing_about_the_policy():
+    shown = dataclasses.replace(episode(2, seq=0), source="expert")
+    batch = pack(entries(shown, episode(1, seq=1)), 4, horizon=10)
+    assert batch.expert.tolist() == [1, 1, 0, 0]
+    assert batch.known.tolist() == [0, 0, 1, 0]
 
 
 def test_too_many_steps_are_an_error():

@@ -1,5 +1,7 @@
 """Replay against slow twins: what is stored, what is sampled and how often."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -146,3 +148,12 @@ def test_random_operations_keep_the_invariants():
                 assert {entry.episode.seq for entry in entries} <= alive
     assert replay.inserted_steps == inserted
     assert len(replay) == 7
+
+
+def test_the_critic_learns_of_the_policys_own_episodes_alone():
+    replay = Replay(10, np.random.default_rng(0))
+    for seq in range(6):
+        shown = dataclasses.replace(episode(2, seq=seq), source="expert" if seq % 2 else "policy")
+        replay.insert(shown)
+    drawn = replay.sample_uniform(100)
+    assert sorted(entry.episode.seq for entry in drawn) == [0, 2, 4]

@@ -92,6 +92,20 @@ def test_the_screen_matters_and_so_does_where_a_patch_stands(config, params):
         assert np.abs(logits - other).max() > 1e-2
 
 
+def test_image_tokens_that_are_left_out_change_nothing(config):
+    few = dataclasses.replace(config, image_grid=None, image_tokens=2)
+    many = dataclasses.replace(few, image_tokens=5)
+    params = autoui.init(few, jax.random.key(0))
+    prompt_ids, features, action_ids = _batch(few)
+    features = features.astype(np.float32) / 255
+    padded = np.pad(features, ((0, 0), (0, 3), (0, 0)))
+    expected = logits_of(params, few, prompt_ids, features, action_ids)
+    found = logits_of(params, many, prompt_ids, padded, action_ids)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    other = logits_of(params, many, prompt_ids, padded + 0.01, action_ids)
+    assert np.abs(other - expected).max() > 1e-4  # what is not 0 is seen
+
+
 def test_bfloat16_computes_about_the_same(config, params):
     batch = _batch(config)
     expected = token_stats(params, config, *batch).log_probs
@@ -134,7 +148,12 @@ def test_presets_have_the_shapes_of_flan_t5_and_make_the_round_trip_through_json
         assert autoui.AutoUIConfig.from_dict(json.loads(json.dumps(preset.to_dict()))) == preset
         shapes = jax.eval_shape(functools.partial(autoui.init, preset), jax.random.key(0))
         sizes[name] = sum(leaf.size for leaf in jax.tree.leaves(shapes["t5"]))
-    published = {"small": 76_961_152, "base": 247_577_856, "large": 783_150_080}
+    published = {
+        "small": 76_961_152,
+        "base": 247_577_856,
+        "large": 783_150_080,
+        "xl": 2_849_757_184,
+    }
     assert sizes == {"tiny": 426_880, **published}
 
 
