@@ -14,7 +14,6 @@ if __name__ == "__main__":
 import dataclasses
 import json
 import pathlib
-import statistics
 import sysconfig
 import time
 from collections.abc import Iterator
@@ -26,6 +25,7 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
+from benchmarks.model_parts.timing import medians, threads
 from common import actions
 from common.models import automaton, autoui, sampling
 from common.models.distribution import SamplingConfig
@@ -76,8 +76,7 @@ def compare(config: autoui.AutoUIConfig, tokenizer: Tokenizer) -> dict:
     build_s = time.perf_counter() - began
     script = tokenizer.encode_action(TAP, config.action_length)
     prompt_ids = tokenizer.encode_prompt(PROMPT, config.prompt_length)[None]
-    kind = np.float32 if config.image_grid is None else np.uint8
-    features = np.ones((1, config.image_tokens, config.image_dim), kind)
+    features = np.ones((1, config.image_tokens, config.image_dim), config.features_dtype)
     inputs = autoui.init(config, jax.random.key(0)), prompt_ids, features, jax.random.key(0)
     ways = {}
     with mock.patch.object(sampling, "AutoUI", scripted(script)):
@@ -86,25 +85,26 @@ def compare(config: autoui.AutoUIConfig, tokenizer: Tokenizer) -> dict:
             ways[name] = sampling.sampler.__wrapped__(config, settings, how)  # not for others
             action_ids, _ = ways[name](*inputs)
             np.testing.assert_array_equal(action_ids[0], script)
-    times: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(ROUNDS):
-        for name, sample in ways.items():
-            began = time.perf_counter()
-            jax.block_until_ready(sample(*inputs))
-            times[name].append(1000 * (time.perf_counter() - began))
-    free_ms, grammar_ms = (statistics.median(times[name]) for name in ("free", "grammar"))
+    seconds = medians(
+        {
+            name: lambda sample=sample: jax.block_until_ready(sample(*inputs))
+            for name, sample in ways.items()
+        },
+        ROUNDS,
+    )
     tokens = int(np.count_nonzero(script))
     return {
-        "ratio": round(grammar_ms / free_ms, 3),
+        "ratio": round(seconds["grammar"] / seconds["free"], 3),
         "tokens": tokens,
         "calls_free": tokens,
         "calls_grammar": calls(made, script),
-        "free_ms": round(free_ms, 2),
-        "grammar_ms": round(grammar_ms, 2),
+        "free_ms": round(1000 * seconds["free"], 2),
+        "grammar_ms": round(1000 * seconds["grammar"], 2),
         "build_s": round(build_s, 2),
         "tables_kib": round(
             sum(x.nbytes for x in vars(made).values() if isinstance(x, np.ndarray)) / 1024
         ),
+        "threads": threads(),
     }
 
 

@@ -1,8 +1,8 @@
 """The language of actions in tokens: what may be drawn next, and what must be.
 
-The fixed text of an action, its numbers included, is segmented as the tokenizer itself does it: the
-tokens are those that it uses between two places of the text in `grammar.samples`. Within a typed
-text any token may stand whose bytes may, and so there a text has more than one segmentation.
+An action is segmented as the tokenizer itself does it: between two places of the text stand the
+tokens that it uses there in any of `grammar.samples`. So fixed text has one segmentation, while
+those of numbers may mix. Within a typed text any token may stand whose bytes may.
 """
 
 from __future__ import annotations

@@ -67,11 +67,13 @@ def restrict(
     Args:
       logits: As the model gives them, float32 [..., V].
       sampling: The settings.
-      allowed: What the grammar allows, bool [..., V].
+      allowed: What the grammar allows, bool [..., V]; with `sampling.grammar` alone.
 
     Returns:
       float32 [..., V]; MASKED where a token is never drawn.
     """
+    if sampling.grammar != (allowed is not None):
+        raise ValueError("an automaton goes with sampling.grammar, and the other way round")
     kept = logits / (sampling.temperature or 1.0)
     if allowed is not None:
         kept = jnp.where(allowed, kept, MASKED)

@@ -266,7 +266,8 @@ class T5(nn.Module):
 
 def _write(cache: jax.Array, new: jax.Array, position: jax.Array | int) -> jax.Array:
     """Puts new keys or values [B, H, L, K] into a cache from a position on, [] or [B]."""
-    if jnp.ndim(position) == 0:
+    if jnp.ndim(position) == 0 or len(cache) == 1:
+        position = jnp.reshape(position, ())
         return lax.dynamic_update_slice(cache, new, (0, 0, position, 0))
     return jax.vmap(lambda row, part, at: lax.dynamic_update_slice(row, part, (0, at, 0)))(
         cache, new, position

@@ -93,7 +93,7 @@ def test_only_types_and_numbers_are_a_choice(tokenizer, actions_automaton):
     if len(ids) > 16:
         assert not set(b"".join(pieces[i] for i in drawn)) & set(b"achilnopt")
     for i in drawn:
-        assert set(pieces[i]) & set(b"0123456789DUALPOINT,]"), pieces[i]
+        assert set(pieces[i]) & set(b"0123456789.DUALPOINT,]"), pieces[i]
 
 
 def test_another_segmentation_is_off(tokenizer, actions_automaton):

@@ -35,7 +35,7 @@ def test_it_is_the_slow_twin(allow):
     allowed = rng.random((20, 30)) < (1 if allow == "all" else 0.4)
     allowed[:, 0] = True
     for settings in itertools.product((0.5, 1.0, 2.0), (0, 1, 4, 99), (0.3, 0.9, 1)):
-        sampling = SamplingConfig(*settings)
+        sampling = SamplingConfig(*settings, grammar=allow == "some")
         kept = restrict(logits, sampling, None if allow == "all" else allowed)
         expected = [slow_twin(*row) for row in zip(logits, [sampling] * 20, allowed, strict=True)]
         np.testing.assert_allclose(jax.nn.softmax(kept), expected, atol=1e-6)
@@ -47,6 +47,13 @@ def test_by_hand():
     np.testing.assert_allclose(probabilities, [2 / 3, 1 / 3, 0, 0], atol=1e-6)  # .5 < .6 <= .75
     probabilities = jax.nn.softmax(restrict(logits, SamplingConfig(top_k=3)))
     np.testing.assert_allclose(probabilities, [5 / 9, 2.5 / 9, 1.5 / 9, 0], atol=1e-6)
+
+
+def test_the_grammar_is_not_forgotten():
+    for grammar in (True, False):
+        allowed = None if grammar else jnp.ones(3, bool)
+        with pytest.raises(ValueError, match="automaton"):
+            restrict(jnp.zeros(3), SamplingConfig(grammar=grammar), allowed)
 
 
 def test_by_default_nothing_changes():
