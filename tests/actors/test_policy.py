@@ -75,6 +75,6 @@ def test_a_model_of_an_image_encoder_s_features_needs_the_encoder(config, tokeni
     model = dataclasses.replace(config, image_grid=None, image_tokens=1, image_dim=3)
     with pytest.raises(ConfigError, match="with --vision-folder"):
         Policy(model, tokenizer, 0)
-    found = Policy(model, tokenizer, 0, lambda image: np.full((1, 3), 0.5, np.float32))
+    found = Policy(model, tokenizer, 0, extract=lambda image: np.full((1, 3), 0.5, np.float32))
     decision = found.label(PROMPT, IMAGE, "")
     np.testing.assert_array_equal(decision.features, [[0.5, 0.5, 0.5]])

@@ -74,5 +74,5 @@ def test_what_is_no_roberta_is_refused(copy):
         roberta.load(folder)
     save(tensors)
     (folder / "config.json").write_text(json.dumps({"model_type": "bert"}))
-    with pytest.raises(ConfigError, match=r"is .'bert', 'gelu'., not .'roberta', 'gelu'\."):
+    with pytest.raises(ConfigError, match=r"is .'bert', 'gelu'., not .'roberta', 'gelu'.\."):
         roberta.load(folder)
