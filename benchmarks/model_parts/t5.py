@@ -67,21 +67,19 @@ def _decoding(batch: int) -> dict[str, Callable[[], Any]]:
     model = _torch_model().eval()
     ids = torch.from_numpy(_prompts(batch).astype(np.int64))
 
-    def generate() -> None:
+    half = _torch_model().eval().to(torch.bfloat16)
+
+    def generate(model: T5ForConditionalGeneration) -> None:
         with torch.inference_mode():
             out = model.generate(
                 ids, do_sample=False, min_new_tokens=TARGET, max_new_tokens=TARGET, use_cache=True
             )
         assert out.shape[1] == TARGET + 1
 
-    def generate_bf16() -> None:
-        with torch.autocast("cpu", torch.bfloat16):
-            generate()
-
     return {
         "jax": lambda: jax.block_until_ready(sample(params, *inputs)),
-        "torch": generate,
-        "torch_bf16": generate_bf16,
+        "torch": lambda: generate(model),
+        "torch_bf16": lambda: generate(half),
     }
 
 
