@@ -62,6 +62,7 @@ class Policy:
         self.version: int | None = None
 
     def set_params(self, params: Params, version: int) -> None:
+        self._params = None  # a large policy must not be there twice
         self._params = jax.device_put(params)
         self.version = version
 
