@@ -169,8 +169,10 @@ class Actor:
         if episode.ending is Ending.TRUNCATED:
             self._counts["truncated"] += 1
             self._recover(episode.cause)
-        else:
-            self._failures = 0
+            return
+        self._failures = 0
+        if agent is session.explorer:
+            session.sampler.report(task, episode.success)
 
     def _recover(self, cause: str) -> None:
         """Waits until the phone works again, but gives up on one that fails again and again."""

@@ -135,10 +135,15 @@ def builtin_tasks() -> tuple[Task, ...]:
 
 
 class TaskSampler:
-    """An endless draw of tasks: half of them uniform, half uniform over the families.
+    """An endless draw of tasks: half of them uniform, half by family, more of those that fail.
 
-    The second half keeps small families from being starved by large ones.
+    A family's weight is 1 minus its success in what was reported, and at least `FLOOR`: what is
+    known by heart teaches nothing more, and what fails has few successes to learn from. The uniform
+    half keeps every task in play.
     """
+
+    FLOOR = 0.05
+    RATE = 0.05  # of a family's running success: about its 20 newest episodes
 
     def __init__(self, tasks: Sequence[Task], seed: int):
         if not tasks:
@@ -148,11 +153,18 @@ class TaskSampler:
         self._families: dict[str, list[Task]] = {}
         for task in self._tasks:
             self._families.setdefault(task.family, []).append(task)
+        self._success = dict.fromkeys(self._families, 0.0)
 
     def next(self) -> Task:
         if self._rng.random() < 0.5:
             return self._rng.choice(self._tasks)
-        return self._rng.choice(self._families[self._rng.choice(list(self._families))])
+        weights = [max(1 - success, self.FLOOR) for success in self._success.values()]
+        (family,) = self._rng.choices(list(self._success), weights)
+        return self._rng.choice(self._families[family])
+
+    def report(self, task: Task, success: bool) -> None:
+        """Takes in how the policy did at a task."""
+        self._success[task.family] += self.RATE * (success - self._success[task.family])
 
 
 def _expand(

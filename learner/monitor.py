@@ -12,7 +12,7 @@ import numpy as np
 from common.types import Ending, Episode
 
 REMEMBERED = 160  # policy episodes: some of every family
-NEWEST = 64  # of them, for what is shown as success
+NEWEST = 64  # arrivals for the rate, and of those episodes for what else is shown
 
 
 class Monitor:
@@ -42,12 +42,16 @@ class Monitor:
         return float(np.mean(families[: (len(families) + 1) // 2]))
 
     def status(self, version: int) -> dict[str, Any]:
-        """Numbers for a dashboard, given the newest published version."""
-        newest = list(self._recent)[-NEWEST:]
-        acted = [int(episode.trajectory.version[-1]) for episode in newest[-16:]]
+        """Numbers for a dashboard, given the newest published version.
+
+        Success is the mean over the families: the actors play more of what fails, and the mean over
+        episodes would sink while the policy gets better.
+        """
+        acted = [int(episode.trajectory.version[-1]) for episode in list(self._recent)[-16:]]
+        families = _by_family(self._recent)
         return {
-            "success": float(np.mean([episode.success for episode in newest])) if newest else 0.0,
-            "measured": len(newest),
+            "success": float(np.mean(list(families.values()))) if families else 0.0,
+            "measured": len(self._recent),
             "episodes_per_s": self._rate(),
             "lag_versions": version - float(np.mean(acted)) if acted else 0.0,
         }

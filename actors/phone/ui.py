@@ -26,20 +26,21 @@ LINE: Color = (218, 218, 222)
 PAPER: Color = (250, 250, 252)
 ACCENT: Color = (30, 100, 240)
 
-# Twelve colours that stay apart when a screen is shrunk to a thumbnail.
+# Twelve colours that stay apart when a screen is shrunk to a thumbnail: any two differ by 92 or more
+# (Euclidean, of 255 a channel).
 PALETTE: tuple[Color, ...] = (
-    (232, 40, 36),
-    (255, 140, 0),
-    (250, 214, 0),
-    (0, 190, 70),
-    (0, 92, 46),
-    (0, 190, 225),
-    (28, 84, 246),
-    (16, 20, 96),
-    (120, 36, 170),
-    (240, 50, 200),
-    (124, 60, 16),
-    (26, 26, 26),
+    (232, 32, 32),
+    (255, 132, 0),
+    (252, 232, 0),
+    (0, 200, 64),
+    (0, 104, 60),
+    (0, 206, 232),
+    (24, 80, 250),
+    (124, 134, 146),
+    (124, 30, 186),
+    (244, 44, 206),
+    (130, 66, 12),
+    (22, 22, 22),
 )
 
 
