@@ -49,9 +49,13 @@ class Action:
 
     @property
     def is_swipe(self) -> bool:
+        return self.type is ActionType.DUAL_POINT and not self.is_tap
+
+    @property
+    def is_tap(self) -> bool:
         return (
             self.type is ActionType.DUAL_POINT
-            and math.dist(self.touch_yx, self.lift_yx) > SWIPE_DISTANCE
+            and math.dist(self.touch_yx, self.lift_yx) <= SWIPE_DISTANCE
         )
 
     @property

@@ -18,6 +18,7 @@ from common.models import lora
 from learner.update import LearnerState
 
 BASE = "base"  # folder of what is frozen
+POLICY_META = ("model", "tokenizer", "horizon", "sampling")  # what acting by a checkpoint takes
 
 
 class PinnedSteps(checkpoint_managers.PreservationPolicy):
@@ -165,7 +166,7 @@ def load_policy(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, Any]]:
       path: A run's `checkpoints` folder (its newest is taken) or one step's folder in it.
 
     Raises:
-      ConfigError: where there is no such checkpoint.
+      ConfigError: where there is no such checkpoint, or one that says too little of its policy.
     """
     path = path.absolute()
     if not path.is_dir():
@@ -189,6 +190,11 @@ def load_policy(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, Any]]:
             ),
         )
     params, meta = restored["params"], restored["meta"]
+    if missing := [name for name in POLICY_META if name not in meta]:
+        raise ConfigError(
+            f"The checkpoint {folder / str(wanted)} does not say its policy's "
+            f"{', '.join(missing)}: another version of distrl wrote it. Train it anew."
+        )
     if "base" in meta:
         with ocp.StandardCheckpointer() as checkpointer:
             saved = checkpointer.metadata(folder / BASE).item_metadata

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from common import actions
 from common.types import Episode
 from learner.sum_tree import SumTree
 
@@ -17,6 +18,7 @@ class Steps(NamedTuple):
     prompt_ids: np.ndarray  # [N, S] int32
     features: np.ndarray  # [N, I, C] uint8 or float32
     action_ids: np.ndarray  # [N, A] int32
+    touched: np.ndarray  # [N] int32, the image token that the action taps; -1: none
 
 
 LEAST, MOST = 0.02, 3.0  # nats; what is known is seen now and then, and an outlier not all the time
@@ -29,8 +31,14 @@ class Demonstrations:
     home screen take longer, and by their loss they come more often.
     """
 
-    def __init__(self, capacity: int):
-        """Makes room for `capacity` steps; more are an IndexError."""
+    def __init__(self, capacity: int, grid: tuple[int, int] | None = None):
+        """Makes room for `capacity` steps; more are an IndexError.
+
+        Args:
+          capacity: In steps.
+          grid: Rows and columns of the image's tokens, where those are patches of the screen.
+        """
+        self._grid = grid
         self._episodes: list[Episode] = []
         self._ends: list[int] = []
         self._tree = SumTree(capacity)
@@ -55,10 +63,22 @@ class Demonstrations:
         for row, number in zip(rows, np.searchsorted(self._ends, rows, side="right"), strict=True):
             path = self._episodes[number].trajectory
             t = row - self._ends[number]  # negative: counted from the episode's end
-            picks.append((path.prompt_ids[t], path.features[t], path.action_ids[t]))
-        return rows, Steps(*(np.stack(column) for column in zip(*picks, strict=True)))
+            touched = touched_token(self._episodes[number].actions[t], self._grid)
+            picks.append((path.prompt_ids[t], path.features[t], path.action_ids[t], touched))
+        return rows, Steps(*(np.array(column) for column in zip(*picks, strict=True)))
 
     def update(self, rows: np.ndarray, losses: np.ndarray) -> None:
         """Remembers the negative log-probability, in nats, of the sampled steps' actions."""
         for row, loss in zip(rows, np.clip(losses, LEAST, MOST), strict=True):
             self._tree.set(int(row), float(loss))
+
+
+def touched_token(action: str, grid: tuple[int, int] | None) -> int:
+    """Returns which image token an action's text taps; -1 if it taps none, or there is no grid."""
+    parsed = actions.parse(action)
+    if grid is None or not isinstance(parsed, actions.Action) or not parsed.is_tap:
+        return -1
+    row, column = (
+        min(int(at * cells), cells - 1) for at, cells in zip(parsed.touch_yx, grid, strict=True)
+    )
+    return row * grid[1] + column

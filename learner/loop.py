@@ -73,7 +73,9 @@ class Learner:
         self._horizon = max(config.horizon.values())
         unexpected = priority(EpisodeTerms(0.0, 0.0, 0.0), 1.0, 0.0, config.priority)
         self._replay = Replay(config.reinforce.replay_episodes, rng, largest=max(1.0, unexpected))
-        self._demos = Demonstrations(max(config.warm_start.demonstrations, 1) * self._horizon)
+        self._demos = Demonstrations(
+            max(config.warm_start.demonstrations, 1) * self._horizon, meta["model"]["image_grid"]
+        )
         self._means = RunningMeans()
         self._monitor = Monitor()
         self._scalars: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The policy's loss: what each action's log-probability is weighted with."""
+"""The policy's losses: what each action's log-probability is weighted with, and where to look."""
 
 from __future__ import annotations
 
@@ -120,3 +120,24 @@ def policy_loss(
         negative=(weights < 0).sum() / steps,
         log_prob=(fixed * real).sum() / tokens,
     )
+
+
+def grounding(attention: Array, prompt_ids: Array, touched: Array) -> Array:
+    """Asks the tokens of a prompt to look, between them, at what the action taps.
+
+    What is tapped stands in the action, but the actions' likelihood has hardly a gradient towards
+    it: where to look and how to say what is seen there are a product, and both are small at first.
+
+    Args:
+      attention: Of prompt tokens to image tokens, [N, S, I]; rows sum to 1.
+      prompt_ids: [N, S]; 0 is padding.
+      touched: [N] the image token tapped; -1 for other actions.
+
+    Returns:
+      Mean over the taps of -log of the mean attention that the tapped image token gets, in nats.
+    """
+    real = prompt_ids > 0
+    at = jnp.take_along_axis(attention, jnp.maximum(touched, 0)[:, None, None], axis=2)[..., 0]
+    share = (at * real).sum(axis=1) / jnp.maximum(real.sum(axis=1), 1)
+    tapped = touched >= 0
+    return -(jnp.log(share + 1e-6) * tapped).sum() / jnp.maximum(tapped.sum(), 1)

@@ -61,3 +61,15 @@ def off_policy_returns(
 
     _, advantages = jax.lax.scan(backward, jnp.zeros_like(td_t[0]), (td_t, trace_t), reverse=True)
     return OffPolicyReturns(advantages, v_t + jnp.minimum(rho_bar, rho_t) * advantages)
+
+
+def outcome_labels(reward: Array, discount: Array) -> Array:
+    """Returns the Monte-Carlo return of each of N steps, [N]; a discount of 0 ends an episode."""
+
+    def backward(following: Array, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
+        r, gamma = inputs
+        label = r + gamma * following
+        return label, label
+
+    _, labels = jax.lax.scan(backward, jnp.zeros(()), (reward, discount), reverse=True)
+    return labels

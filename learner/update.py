@@ -19,7 +19,7 @@ from learner import losses, sharding
 from learner.critic import CriticConfig, make_critic, read_prompts, value_loss
 from learner.demonstrations import Steps
 from learner.packing import Batch, blank
-from learner.retrace import off_policy_returns
+from learner.retrace import off_policy_returns, outcome_labels
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +30,7 @@ class UpdateConfig:
     policy_warmup: int = 20  # updates
     imitation_lr: float = 8e-4
     imitation_warmup: int = 50
+    grounding: float = 0.1  # of the attention to what is tapped, in imitation
     critic_lr: float = 1e-3
     critic_decay: float = 1e-3  # AdamW's
     max_grad_norm: float = 1.0
@@ -153,20 +154,38 @@ def make_updates(
             )
 
     def imitate(state: LearnerState, steps: Steps) -> tuple[LearnerState, ImitationReport]:
-        """Maximum likelihood of the expert's actions (the supervised warm start)."""
+        """Maximum likelihood of the expert's actions (the supervised warm start).
 
-        def loss(params: Any) -> tuple[Array, Array]:
+        Where image tokens are patches of the screen, those that are tapped are looked at.
+        """
+
+        def loss(params: Any) -> tuple[Array, tuple[Array, dict[str, Array]]]:
             how = SamplingConfig(sampling.temperature)
             log_probs = stats(params, state, steps, how).log_probs
-            return -log_probs.sum() / jnp.maximum((steps.action_ids > 0).sum(), 1), log_probs
+            value = -log_probs.sum() / jnp.maximum((steps.action_ids > 0).sum(), 1)
+            scalars = {"loss/imitation": value}
+            if model.image_grid is not None and config.grounding > 0:
+                with sharding.activations(mesh):
+                    looks = autoui.attention(
+                        policy(params, state), model, steps.prompt_ids, steps.features
+                    )
+                grounding = losses.grounding(looks, steps.prompt_ids, steps.touched)
+                value += config.grounding * grounding
+                scalars["loss/grounding"] = grounding
+            return value, (log_probs, scalars)
 
-        (value, log_probs), grads = jax.value_and_grad(loss, has_aux=True)(state.params)
+        (_, (log_probs, scalars)), grads = jax.value_and_grad(loss, has_aux=True)(state.params)
         changes, opt_state = imitation_tx.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, changes)
-        scalars = {"loss/imitation": value, "norm/policy_grad": optax.tree.norm(grads)}
+        scalars["norm/policy_grad"] = optax.tree.norm(grads)
         return state._replace(
             params=params, opt_state=opt_state, updates=state.updates + 1
         ), ImitationReport(-log_probs.sum(-1), scalars)
+
+    def mixed(batch: Batch, corrected: Array) -> Array:
+        """What values are to become: the outcome's label, and a share of the corrected target."""
+        label = outcome_labels(batch.reward, config.gamma * batch.discount)
+        return (1 - config.kappa) * label + config.kappa * corrected
 
     def learn_values(
         state: LearnerState, batch: Batch, targets: Array
@@ -181,9 +200,8 @@ def make_updates(
 
     def improve_critic(state: LearnerState, batch: Batch) -> tuple[LearnerState, dict[str, Array]]:
         """A step of the critic alone, on the targets that the replay remembers."""
-        mixed = (1 - config.kappa) * _labels(batch, config.gamma) + config.kappa * batch.targets
         batch = read(policy(state.params, state), batch)
-        state, value = learn_values(state, batch, mixed)
+        state, value = learn_values(state, batch, mixed(batch, batch.targets))
         return state, {"loss/critic": value}
 
     def improve(state: LearnerState, batch: Batch) -> tuple[LearnerState, StepReport]:
@@ -221,11 +239,10 @@ def make_updates(
         changes, opt_state = policy_tx.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, changes)
         targets = jnp.clip(returns.targets, 0.0, 1.0)
-        mixed = (1 - config.kappa) * _labels(batch, config.gamma) + config.kappa * targets
         if config.loss.advantage == "filtered":  # of successes alone values would learn but 1
             next_state = state
         else:
-            next_state, _ = learn_values(state, batch, mixed)
+            next_state, _ = learn_values(state, batch, mixed(batch, targets))
         tokens = jnp.maximum((batch.action_ids > 0).sum(-1), 1)
         count = jnp.maximum(batch.mask.sum(), 1.0)
         scalars = {
@@ -297,15 +314,3 @@ def make_updates(
         init=jax.jit(init, out_shardings=state_sharding),
         restart_policy_optimizer=lambda state: restart(state)[0],
     )
-
-
-def _labels(batch: Batch, gamma: float) -> Array:
-    """Monte-Carlo label: the outcome, discounted by the steps that were left to it, [N]."""
-
-    def backward(following: Array, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
-        reward, discount = inputs
-        label = reward + gamma * discount * following
-        return label, label
-
-    _, labels = jax.lax.scan(backward, jnp.zeros(()), (batch.reward, batch.discount), reverse=True)
-    return labels

@@ -26,7 +26,7 @@ LINE: Color = (218, 218, 222)
 PAPER: Color = (250, 250, 252)
 ACCENT: Color = (30, 100, 240)
 
-# Twelve colours that stay apart when a screen is shrunk to a thumbnail: any two differ by 92 or more
+# Twelve colours that stay apart when a screen is shrunk to a thumbnail: no two are nearer than 92
 # (Euclidean, of 255 a channel).
 PALETTE: tuple[Color, ...] = (
     (232, 32, 32),

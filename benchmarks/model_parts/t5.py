@@ -89,7 +89,12 @@ def _training(batch: int) -> dict[str, Callable[[], Any]]:
     updates = make_updates(SMALL, UpdateConfig(), SamplingConfig(), mesh)
     state = [updates.init(jax.random.key(0))]
     targets = _prompts(batch)[:, :TARGET]
-    steps = Steps(_prompts(batch), np.ones((batch, 1, SMALL.image_dim), np.float32), targets)
+    steps = Steps(
+        _prompts(batch),
+        np.ones((batch, 1, SMALL.image_dim), np.float32),
+        targets,
+        np.full(batch, -1),
+    )
     model = _torch_model().train()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, fused=True)
     ids, labels = (torch.from_numpy(x.astype(np.int64)) for x in (steps.prompt_ids, targets))

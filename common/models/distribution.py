@@ -90,3 +90,37 @@ def _edge(logits: jax.Array, sampling: SamplingConfig) -> jax.Array:
     likelier = jnp.cumsum(probabilities, axis=-1) - probabilities
     inside = likelier < sampling.top_p
     return jnp.min(jnp.where(inside, ordered, jnp.inf), axis=-1, keepdims=True)
+
+
+@jax.custom_vjp
+def log_prob_and_entropy(logits: jax.Array, ids: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Returns log softmax(logits)[id] and the softmax's entropy, [N] each, for logits [N, V].
+
+    Its gradient is written out because [N, V] is the largest array of a small model, and autodiff
+    passes over it twice as often (77 -> 43 ms at N = 4608, V = 1024 with the products around it).
+    """
+    return _forward(logits, ids)[0]
+
+
+def _forward(logits, ids):
+    largest = jnp.max(logits, axis=-1, keepdims=True)
+    exponentials = jnp.exp(logits - largest)
+    total = jnp.sum(exponentials, axis=-1, keepdims=True)
+    log_total = largest + jnp.log(total)
+    mean = jnp.sum(exponentials * logits, axis=-1, keepdims=True) / total
+    entropy = log_total - mean
+    taken = jnp.take_along_axis(logits, ids[:, None], axis=-1)
+    return ((taken - log_total)[:, 0], entropy[:, 0]), (logits, ids, log_total, entropy)
+
+
+def _backward(saved, gradients):
+    """d log p_i / dx_j = [i = j] - p_j, and dH / dx_j = -p_j (log p_j + H)."""
+    logits, ids, log_total, entropy = saved
+    by_log_prob, by_entropy = (gradient[:, None] for gradient in gradients)
+    log_probs = logits - log_total
+    spread = jnp.exp(log_probs) * (by_log_prob + by_entropy * (log_probs + entropy))
+    taken = jnp.arange(logits.shape[-1]) == ids[:, None]
+    return jnp.where(taken, by_log_prob, 0.0) - spread, None
+
+
+log_prob_and_entropy.defvjp(_forward, _backward)

@@ -118,18 +118,3 @@ def extractor(
 def _blip2(folder: Path, dtype: str) -> Cached:
     """One for all models of a process, as they come and go: it has 2 to 4 GB."""
     return Cached(blip2.Blip2(*blip2.load(folder, dtype)))
-
-
-def with_previous(features: np.ndarray) -> np.ndarray:
-    """Puts the features of the step before in front of each step's own, for the critic.
-
-    The first step counts as its own predecessor, as in DigiRL's `framestack`.
-
-    Args:
-      features: Of one episode, [T, N, C].
-
-    Returns:
-      [T, N, 2 C] of the same dtype.
-    """
-    previous = np.concatenate([features[:1], features[:-1]])
-    return np.concatenate([previous, features], axis=-1)

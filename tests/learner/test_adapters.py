@@ -1,6 +1,5 @@
 """The learner with adapters: what moves, what is saved, what comes back, on any mesh."""
 
-import dataclasses
 import os
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from common.models import autoui, lora
 from common.models.distribution import FREE
 from common.models.lora import LoraConfig
 from learner import checkpoint, sharding
-from learner.checkpoint import Checkpoints, load_policy
+from learner.checkpoint import POLICY_META, Checkpoints, load_policy
 from learner.critic import CriticConfig
 from learner.demonstrations import Steps
 from learner.update import UpdateConfig, make_updates
@@ -25,6 +24,7 @@ from tests.learner.test_update import MODEL, batch
 
 ROOT = Path(__file__).parents[2]
 LORA = LoraConfig(rank=2, alpha=4.0)
+META = {**dict.fromkeys(POLICY_META, "x"), "lora": LORA.__dict__}
 CONFIG = UpdateConfig(
     policy_lr=1e-2, policy_warmup=1, imitation_lr=1e-2, lora=LORA, critic=CriticConfig("t5")
 )
@@ -42,7 +42,7 @@ def state(updates):
 
 def steps(length):
     path = episode(length).trajectory
-    return Steps(path.prompt_ids, path.features, path.action_ids)
+    return Steps(path.prompt_ids, path.features, path.action_ids, np.full(len(path.reward), -1))
 
 
 def paths(tree):
@@ -82,7 +82,7 @@ def _is_adam(node):
 
 
 def test_a_checkpoint_holds_adapters_and_the_base_is_beside_it_once(tmp_path, updates, state):
-    meta = {"lora": dataclasses.asdict(LORA)}
+    meta = META
     with Checkpoints(tmp_path) as checkpoints:
         checkpoints.save(1, state, meta)
         written = (tmp_path / checkpoint.BASE).stat().st_mtime_ns
@@ -106,7 +106,7 @@ def test_a_checkpoint_holds_adapters_and_the_base_is_beside_it_once(tmp_path, up
 def test_the_base_of_another_run_is_refused(tmp_path, updates, state):
     for name, key in (("one", 0), ("other", 1)):
         with Checkpoints(tmp_path / name) as checkpoints:
-            checkpoints.save(1, updates.init(jax.random.key(key)), {"lora": LORA.__dict__})
+            checkpoints.save(1, updates.init(jax.random.key(key)), META)
     base = tmp_path / "one" / checkpoint.BASE
     base.rename(tmp_path / "away")
     (tmp_path / "other" / checkpoint.BASE).rename(base)
@@ -121,11 +121,11 @@ def test_the_base_of_another_run_is_refused(tmp_path, updates, state):
 
 def test_a_base_without_its_first_checkpoint_is_replaced(tmp_path, updates, state):
     with Checkpoints(tmp_path) as checkpoints:
-        checkpoints.save(1, updates.init(jax.random.key(1)), {"lora": LORA.__dict__})
+        checkpoints.save(1, updates.init(jax.random.key(1)), META)
         checkpoints.wait()
     (tmp_path / "1").rename(tmp_path / "1.orbax-checkpoint-tmp")
     with Checkpoints(tmp_path) as checkpoints:
-        checkpoints.save(1, state, {"lora": LORA.__dict__})
+        checkpoints.save(1, state, META)
     assert_equal(load_policy(tmp_path)[0], merged(state))
 
 

@@ -9,7 +9,7 @@ import pytest
 from common.errors import ConfigError
 from common.models.distribution import FREE
 from learner import sharding
-from learner.checkpoint import Checkpoints, load_policy
+from learner.checkpoint import POLICY_META, Checkpoints, load_policy
 from learner.update import UpdateConfig, make_updates
 from tests.learner.test_update import MODEL
 
@@ -21,6 +21,9 @@ def make_state(model=MODEL, key=0):
 
 def assert_equal(a, b):
     jax.tree.map(np.testing.assert_array_equal, jax.device_get(a), jax.device_get(b))
+
+
+META = dict.fromkeys(POLICY_META, "x")
 
 
 def test_a_round_trip_is_bitwise(tmp_path):
@@ -48,11 +51,18 @@ def test_the_policy_alone_is_loaded_from_a_run_or_a_step(tmp_path):
     states = [make_state(key=key) for key in range(2)]
     with Checkpoints(tmp_path) as checkpoints:
         for step, state in enumerate(states):
-            checkpoints.save(step, state, {"model": "x"})
+            checkpoints.save(step, state, META)
     for path, number in ((tmp_path, 1), (tmp_path / "0", 0)):
         params, meta = load_policy(path)
-        assert meta == {"model": "x", "step": number}
+        assert meta == META | {"step": number}
         assert_equal(params, states[number].params)
+
+
+def test_a_checkpoint_that_says_too_little_of_its_policy_is_refused(tmp_path):
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(3, make_state(), {"model": "x", "tokenizer": "x"})
+    with pytest.raises(ConfigError, match=r"3 does not say its policy's horizon, sampling"):
+        load_policy(tmp_path)
 
 
 def test_missing_and_empty_folders_are_named(tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from common.errors import ConfigError
-from common.models import autoui
+from common.models import autoui, distribution
 from common.models.distribution import SamplingConfig
 
 logits_of = jax.jit(autoui.logits, static_argnums=1)
@@ -50,7 +50,7 @@ def test_gradient_of_log_prob_and_entropy_is_that_of_the_plain_formula():
         return jnp.sum(weights[0] * log_softmax[np.arange(5), ids] + weights[1] * entropy)
 
     def ours(logits):
-        log_prob, entropy = autoui._log_prob_and_entropy(logits, ids)
+        log_prob, entropy = distribution.log_prob_and_entropy(logits, ids)
         return jnp.sum(weights[0] * log_prob + weights[1] * entropy)
 
     np.testing.assert_allclose(jax.grad(ours)(logits), jax.grad(plain)(logits), atol=1e-6)

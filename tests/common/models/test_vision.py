@@ -104,13 +104,3 @@ def test_a_model_of_blip_2_s_features_takes_the_folder_s_and_all_models_share_it
 def test_a_model_and_a_folder_that_do_not_go_together(config, folder, sentence):
     with pytest.raises(ConfigError, match=sentence):
         vision.extractor(config, folder)
-
-
-def test_the_previous_features_come_before_a_step_s_own_and_the_first_is_its_own_previous():
-    features = np.arange(3 * 2 * 2, dtype=np.uint8).reshape(3, 2, 2)
-    found = vision.with_previous(features)
-    assert (found.shape, found.dtype) == ((3, 2, 4), np.uint8)
-    assert found[0].tolist() == [[0, 1, 0, 1], [2, 3, 2, 3]]
-    assert found[1].tolist() == [[0, 1, 4, 5], [2, 3, 6, 7]]
-    assert found[2].tolist() == [[4, 5, 8, 9], [6, 7, 10, 11]]
-    assert vision.with_previous(features[:1]).tolist() == [found[0].tolist()]
