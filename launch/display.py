@@ -106,10 +106,10 @@ def facts(view: View) -> list[str]:
 
 
 def success(status: Mapping[str, Any]) -> str:
-    """Returns how many of the newest episodes succeeded, in words."""
+    """Returns the mean success of the task families, in words."""
     if not status["measured"]:
         return "not measured yet"
-    return f"{status['success']:.2f} of last {status['measured']}"
+    return f"{status['success']:.2f} (families, last {status['measured']})"
 
 
 def clock(seconds: float) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from common.errors import ConfigError
-from learner.losses import PolicyLossConfig, action_weights, policy_loss
+from learner.losses import PolicyLossConfig, action_weights, grounding, policy_loss
 from learner.packing import pack
 from learner.replay import Replay
 from tests.episodes import episode
@@ -92,3 +92,28 @@ def test_padding_tokens_and_masked_steps_have_no_gradient():
 def test_an_unknown_form_is_named():
     with pytest.raises(ConfigError, match="penalty must be one of mask, reward, none, not 'los'"):
         PolicyLossConfig(penalty="los")
+
+
+def test_grounding_is_the_attention_that_the_tapped_token_gets_from_all_of_the_prompt():
+    rng = np.random.default_rng(0)
+    attention = rng.dirichlet(np.ones(6), (4, 5)).astype(np.float32)
+    prompt_ids = np.array([[7, 7, 7, 0, 0], [7] * 5, [7, 0, 0, 0, 0], [7] * 5])
+    touched = np.array([2, -1, 0, 5])
+    terms = []
+    for row, token in enumerate(touched):
+        if token >= 0:
+            real = prompt_ids[row] > 0
+            terms.append(-np.log(attention[row, real, token].mean()))
+    assert grounding(attention, prompt_ids, touched) == pytest.approx(np.mean(terms), rel=1e-4)
+    assert grounding(attention, prompt_ids, np.full(4, -1)) == 0
+
+
+def test_grounding_raises_the_attention_to_what_is_tapped_and_to_nothing_where_nothing_is():
+    prompt_ids, touched = np.full((2, 3), 7), np.array([1, -1])
+
+    def loss(scores):
+        return grounding(jax.nn.softmax(scores), prompt_ids, touched)
+
+    slope = np.asarray(jax.grad(loss)(jnp.zeros((2, 3, 4))))
+    assert (slope[0, :, 1] < 0).all() and (slope[0][:, [0, 2, 3]] > 0).all()
+    assert (slope[1] == 0).all()

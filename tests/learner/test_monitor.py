@@ -18,6 +18,11 @@ def monitor(*outcomes, **changes):
     return watched
 
 
+def test_success_is_the_mean_of_the_families_however_often_each_is_played():
+    status = monitor(("site", True), *[("open", False)] * 9).status(version=1)
+    assert (status["success"], status["measured"]) == (0.5, 10)
+
+
 def test_the_weaker_half_of_the_families_is_measured():
     easy = [("site", True)] * 6 + [("tab", True)] * 3
     hard = [("alarm", True), ("alarm", False), ("open", False)]

@@ -6,12 +6,14 @@ import jax
 import numpy as np
 import pytest
 
+from common import actions
+from common.actions import Action, ActionType
 from common.models import autoui
 from common.models.automaton import Automaton
 from common.models.distribution import FREE, SamplingConfig
 from common.types import Ending
 from learner import losses, sharding
-from learner.demonstrations import Demonstrations
+from learner.demonstrations import Demonstrations, touched_token
 from learner.packing import pack
 from learner.replay import Replay
 from learner.update import UpdateConfig, make_updates
@@ -64,6 +66,46 @@ def test_imitation_learns_the_demonstrations(updates, state):
         losses.append(float(report.scalars["loss/imitation"]))
     assert losses[-1] < 0.3 * losses[0]
     assert int(state.updates) == 60
+
+
+def test_imitation_looks_at_what_is_tapped(updates, state):
+    demos, rng = Demonstrations(50, MODEL.image_grid), np.random.default_rng(0)
+    tap = actions.render(Action(ActionType.DUAL_POINT, (0.9, 0.1), (0.9, 0.1)))
+    one = dataclasses.replace(episode(4), actions=(tap,) * 4)
+    demos.insert(one)
+    path, corner = one.trajectory, MODEL.image_grid[1] * (MODEL.image_grid[0] - 1)
+
+    def share(params):
+        looks = autoui.attention(params, MODEL, path.prompt_ids, path.features)
+        assert np.asarray(looks).sum(-1) == pytest.approx(1, abs=1e-5)
+        return float(looks[..., corner].mean())
+
+    began = share(state.params)
+    for _ in range(40):
+        _, steps = demos.sample(8, rng)
+        assert (steps.touched == corner).all()
+        state, report = updates.imitate(state, steps)
+    assert share(state.params) > 2 * began
+    assert float(report.scalars["loss/grounding"]) < -np.log(1.5 * began)
+
+
+@pytest.mark.parametrize(
+    ("action", "grid", "token"),
+    [
+        (Action(ActionType.DUAL_POINT, (0.0, 0.0), (0.0, 0.0)), (16, 9), 0),
+        (Action(ActionType.DUAL_POINT, (0.51, 0.12), (0.51, 0.12)), (16, 9), 8 * 9 + 1),
+        (Action(ActionType.DUAL_POINT, (1.0, 1.0), (1.0, 1.0)), (16, 9), 16 * 9 - 1),
+        (Action(ActionType.DUAL_POINT, (0.8, 0.5), (0.2, 0.5)), (16, 9), -1),  # a swipe
+        (Action(ActionType.PRESS_BACK), (16, 9), -1),
+        (Action(ActionType.DUAL_POINT, (0.5, 0.5), (0.5, 0.5)), None, -1),  # no patches
+    ],
+)
+def test_the_image_token_that_an_action_taps(action, grid, token):
+    assert touched_token(actions.render(action), grid) == token
+
+
+def test_text_that_is_no_action_taps_nothing():
+    assert touched_token("Action Plan: [", (16, 9)) == -1
 
 
 def test_demonstrations_are_sampled_by_their_loss():
