@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
+import functools
 import logging
+import pathlib
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any, Self
 
+from actors.cache import Cache
 from actors.download import ParameterReader
 from common import channel, errors, messages
 from common.channel import Kind, Mode, Pulse
 from common.codec import encode_episode
+from common.keys import ActorKeys
 from common.types import Episode, Version
 
 logger = logging.getLogger(__name__)
@@ -58,7 +64,17 @@ class LearnerClient:
     called every second or two.
     """
 
-    def __init__(self, address: str, actor: str, boot: str, device: str, can_demonstrate: bool):
+    def __init__(
+        self,
+        address: str,
+        actor: str,
+        boot: str,
+        device: str,
+        can_demonstrate: bool,
+        cache: Cache | None = None,
+        insecure: bool = False,
+        keys: ActorKeys | None = None,
+    ):
         """Begins to connect in the background.
 
         Args:
@@ -67,9 +83,13 @@ class LearnerClient:
           boot: Identifies this start of the actor; episodes are numbered within it.
           device: What the actor plays on, for people to read.
           can_demonstrate: Whether it has an expert to play.
+          cache: The folder of parameters, shared by the actors of this host; by default one of its
+            own, which is removed at the end.
+          insecure: Whether a learner elsewhere may be talked to without keys.
+          keys: What the actor proves itself with, and what it knows the learner by.
 
         Raises:
-          ConfigError: The address is malformed.
+          ConfigError: The address is malformed, or it is elsewhere and there are no keys.
         """
         self._host, _ = channel.split_address(address)
         self._address = address
@@ -79,9 +99,19 @@ class LearnerClient:
             "device": device,
             "can_demonstrate": can_demonstrate,
         }
+        self._cache = cache
         self._context = channel.context()
-        self._socket = channel.dealer(self._context, address)
+        self._connect = functools.partial(
+            channel.dealer, self._context, insecure=insecure, keys=keys
+        )
+        try:
+            self._socket = self._connect(address)
+        except errors.ConfigError:
+            self._context.term()
+            raise
+        self._handshakes = channel.Handshakes(self._socket, address, keys)
         self._reader: ParameterReader | None = None
+        self._owned = contextlib.ExitStack()
         self._welcome: Welcome | None = None
         self._pulse: Pulse | None = None
         self._is_welcome = False  # on the present connection
@@ -211,6 +241,7 @@ class LearnerClient:
         Raises:
           ConfigError: The learner refuses this actor.
         """
+        self._handshakes.check()
         self._send_due()
         wait_ms = int(timeout_s * 1000)
         while self._socket.poll(wait_ms):
@@ -246,8 +277,11 @@ class LearnerClient:
             logger.warning("%d episodes were not acknowledged at the end.", len(self._in_flight))
         if self._reader is not None:
             self._reader.close()
+        if not self._socket.closed:
+            self._handshakes.close()
         self._socket.close(0)
         self._context.term()
+        self._owned.close()
         return len(self._in_flight)
 
     def _send_due(self) -> None:
@@ -304,7 +338,11 @@ class LearnerClient:
         for outgoing in self._in_flight.values():
             outgoing.send_at = 0.0
         if self._reader is None:
-            self._reader = ParameterReader(self._context, self._welcome.params_address)
+            if self._cache is None:
+                folder = self._owned.enter_context(tempfile.TemporaryDirectory())
+                self._cache = Cache(pathlib.Path(folder))
+            address = self._welcome.params_address
+            self._reader = ParameterReader(self._connect, address, self._cache)
         elif is_new_life:
             self._reader.reset(self._welcome.params_address)
 

@@ -62,6 +62,11 @@ class Policy:
         self.version: int | None = None
 
     def set_params(self, params: Params, version: int) -> None:
+        """Acts by these parameters from now on.
+
+        On a CPU no copy is made of aligned arrays: JAX computes on the memory that they view, such
+        as a mapped file, so they must never change. Nothing here donates them.
+        """
         self._params = None  # a large policy must not be there twice
         self._params = jax.device_put(params)
         self.version = version

@@ -1,8 +1,8 @@
 """What both ends of a channel share: the types of messages, socket options and addresses.
 
 An actor has one DEALER to the learner's ROUTER for data and one for parameters. Routing ids are the
-ones that ZeroMQ makes up, so a restarted actor is simply a new peer. A plain TCP socket is bound to
-loopback only, unless the caller says that it is meant to be insecure.
+ones that ZeroMQ makes up, so a restarted actor is simply a new peer. Without keys, TCP sockets are
+for loopback only, unless the caller says that they are meant to be insecure.
 """
 
 from __future__ import annotations
@@ -16,15 +16,19 @@ import time
 from typing import Any, NamedTuple
 
 import zmq
+from zmq.utils.monitor import recv_monitor_message
 
 from common import errors, messages
+from common.keys import ActorKeys, LearnerKeys
 from common.types import Version
 
 PING_EVERY_S = 5  # ZMTP heartbeats find dead connections ...
 PING_TIMEOUT_S = 15
 HEARTBEAT_S = 2.0  # ... and these, from the working loop, find hung actors
+LEASE_S = 30.0  # an actor that was silent for so long is lost
 LINGER_MS = 500  # long enough for a last reply; never -1, which hangs on a dead peer
 QUEUED_MESSAGES = 32  # per pipe; acknowledgements bound what is under way, not this
+MAX_FAILED_HANDSHAKES = 3  # in a row; a learner that is just being stopped may cut one or two
 OLDEST_LIBZMQ = (4, 3, 2)  # before: memory corruption ahead of any authentication
 
 
@@ -105,20 +109,23 @@ def context() -> zmq.Context:
     return zmq.Context()
 
 
-def router(owner: zmq.Context, address: str, insecure: bool = False) -> tuple[zmq.Socket, int]:
+def router(
+    owner: zmq.Context, address: str, insecure: bool = False, keys: LearnerKeys | None = None
+) -> tuple[zmq.Socket, int]:
     """Binds a ROUTER and returns it with its port; port 0 takes a free one.
 
+    With keys, the context needs a `keys.Door`.
+
     Raises:
-      ConfigError: The address is malformed, in use, or not loopback.
+      ConfigError: The address is malformed, in use, or neither loopback nor encrypted.
     """
     host, port = split_address(address, lowest_port=0)
-    if not insecure and not _is_loopback(host):
-        raise errors.ConfigError(
-            f"{address} can be reached from other machines and is not encrypted: bind 127.0.0.1, "
-            "or pass --insecure in a network where everyone is trusted."
-        )
+    if keys is None and not insecure:
+        _refuse_plain(address, host, "bind 127.0.0.1")
     socket = owner.socket(zmq.ROUTER)
     _configure(socket)
+    if keys is not None:
+        keys.apply(socket)
     # Without it a reply to a peer that is gone, or whose pipe is full, vanishes in silence.
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
     socket.setsockopt(zmq.MAXMSGSIZE, messages.MAX_BODY_BYTES + 1)
@@ -134,17 +141,23 @@ def router(owner: zmq.Context, address: str, insecure: bool = False) -> tuple[zm
     return socket, int(socket.getsockopt_string(zmq.LAST_ENDPOINT).rsplit(":", 1)[1])
 
 
-def dealer(owner: zmq.Context, address: str) -> zmq.Socket:
+def dealer(
+    owner: zmq.Context, address: str, insecure: bool = False, keys: ActorKeys | None = None
+) -> zmq.Socket:
     """Returns a DEALER that connects, and reconnects, in the background.
 
     While there is no connection, sends fail with `zmq.Again` instead of piling up stale messages.
 
     Raises:
-      ConfigError: The address is malformed.
+      ConfigError: The address is malformed, or neither loopback nor encrypted.
     """
-    split_address(address)
+    host, _ = split_address(address)
+    if keys is None and not insecure:
+        _refuse_plain(address, host, "use a tunnel to 127.0.0.1")
     socket = owner.socket(zmq.DEALER)
     _configure(socket)
+    if keys is not None:
+        keys.apply(socket)
     socket.setsockopt(zmq.IMMEDIATE, 1)
     socket.setsockopt(zmq.RECONNECT_IVL, 100)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)
@@ -154,6 +167,51 @@ def dealer(owner: zmq.Context, address: str) -> zmq.Socket:
         socket.close(0)
         raise errors.ConfigError(f"Can't connect to {address}: {error}.") from error
     return socket
+
+
+class Handshakes:
+    """Says in words why a DEALER's connections come to nothing; ZeroMQ tries again in silence."""
+
+    def __init__(self, socket: zmq.Socket, address: str, keys: ActorKeys | None):
+        """Takes a socket that nobody else monitors."""
+        self._socket, self._address, self._keys = socket, address, keys
+        self._monitor = socket.get_monitor_socket(
+            zmq.EVENT_HANDSHAKE_SUCCEEDED
+            | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+            | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+            | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+        )
+        self._failures = 0
+
+    def check(self) -> None:
+        """Raises ConfigError after a refusal, or after several failures without a success."""
+        while self._monitor.poll(0):
+            event = recv_monitor_message(self._monitor)["event"]
+            if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+                raise errors.ConfigError(
+                    f"The learner at {self._address} doesn't know this actor's key. Put its .key "
+                    "file into allowed/ of the learner's keys, or make one with launch/keys.py."
+                )
+            if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._failures = 0
+            elif event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:  # the other end hung up
+                self._failures += 1
+            else:  # this end did: ZeroMQ will not connect again
+                self._failures = MAX_FAILED_HANDSHAKES
+        if self._failures >= MAX_FAILED_HANDSHAKES:
+            what = (
+                "it uses keys: give --keys with the folder that launch/keys.py made for this actor"
+                if self._keys is None
+                else "its key is not the one in learner.key, or it was started without --keys"
+            )
+            raise errors.ConfigError(
+                f"Nothing comes of the connections to {self._address}. Either no learner listens "
+                f"there, or {what}."
+            )
+
+    def close(self) -> None:
+        """Comes before the socket is closed."""
+        self._socket.disable_monitor()
 
 
 def split_address(address: str, lowest_port: int = 1) -> tuple[str, int]:
@@ -166,13 +224,25 @@ def split_address(address: str, lowest_port: int = 1) -> tuple[str, int]:
     return match[1], int(match[2])
 
 
-def ask_status(address: str, timeout_s: float) -> dict[str, Any] | None:
-    """Returns the learner's status for a dashboard, or None if it doesn't answer in time."""
+def ask_status(
+    address: str, timeout_s: float, insecure: bool = False, keys: ActorKeys | None = None
+) -> dict[str, Any] | None:
+    """Returns the learner's status for a dashboard, or None if it doesn't answer in time.
+
+    Raises:
+      ConfigError: As in `dealer`, or the learner wants other keys.
+    """
     owner = context()
-    socket = dealer(owner, address)
+    try:
+        socket = dealer(owner, address, insecure, keys)
+    except errors.ConfigError:
+        owner.term()
+        raise
+    handshakes = Handshakes(socket, address, keys)
     deadline = time.monotonic() + timeout_s
     try:
         while (left_s := deadline - time.monotonic()) > 0:
+            handshakes.check()
             if not send(socket, messages.pack(Kind.STATUS, {})):
                 time.sleep(min(0.05, left_s))
             elif socket.poll(int(left_s * 1000)):
@@ -180,6 +250,7 @@ def ask_status(address: str, timeout_s: float) -> dict[str, Any] | None:
                 return json.loads(body) if header.type == Kind.STATUS_REPLY else None
         return None
     finally:
+        handshakes.close()
         socket.close(0)
         owner.term()
 
@@ -202,6 +273,15 @@ def _configure(socket: zmq.Socket) -> None:
     socket.setsockopt(zmq.HEARTBEAT_IVL, PING_EVERY_S * 1000)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, PING_TIMEOUT_S * 1000)
     socket.setsockopt(zmq.HEARTBEAT_TTL, PING_TIMEOUT_S * 1000)
+
+
+def _refuse_plain(address: str, host: str, instead: str) -> None:
+    if not _is_loopback(host):
+        raise errors.ConfigError(
+            f"{address} is on a network, where others could read along and join in: give --keys, "
+            f"which launch/keys.py makes, or {instead}, or pass --insecure in a network where "
+            "everyone is trusted."
+        )
 
 
 def _is_loopback(host: str) -> bool:

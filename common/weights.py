@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+import mmap
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
 
 import ml_dtypes
 import msgpack
@@ -32,6 +34,16 @@ WIRE_DTYPES = {
     "int32": np.dtype("<i4"),
 }
 FLOAT_DTYPES = ("float32", "bfloat16")
+
+
+# What can be sliced as bytes: bytes, memoryview, mmap.
+Buffer = bytes | bytearray | memoryview | mmap.mmap
+
+
+class Writable(Protocol):
+    """What `write` needs of a file."""
+
+    def write(self, data: bytes | memoryview, /) -> object: ...
 
 
 class Tensor(NamedTuple):
@@ -93,11 +105,11 @@ class Manifest(NamedTuple):
         manifest = cls(
             version=Version(header.integer("lineage"), header.integer("step")),
             size=header.integer("size", 1, MAX_BLOB_BYTES),
-            sha256=header.text("sha256", 64),
+            sha256=_hexadecimal(header, "sha256"),
             chunk_bytes=header.integer("chunk_bytes", 1, messages.MAX_BODY_BYTES),
             chunk_sha256=digests,
             tensors=tensors,
-            base="" if header.absent("base") else header.text("base", 64),
+            base="" if header.absent("base") else _hexadecimal(header, "base"),
         )
         if end != manifest.size or len(digests) != -(-manifest.size // manifest.chunk_bytes):
             raise errors.WireError("BAD_SCHEMA", "The manifest's sizes contradict each other.")
@@ -108,23 +120,18 @@ class Manifest(NamedTuple):
         return slice(index * self.chunk_bytes, min((index + 1) * self.chunk_bytes, self.size))
 
 
-def pack(
-    params: Any, version: Version, dtype: str = "bfloat16", chunk_bytes: int = CHUNK_BYTES
-) -> tuple[bytes, Manifest]:
-    """Returns the blob of a pytree of nested dicts of arrays, and its manifest.
+def wire_leaves(params: Any, dtype: str = "bfloat16") -> Iterator[tuple[str, np.ndarray]]:
+    """Yields paths and arrays of a pytree as they travel, in sorted order.
 
     Args:
       params: Nested dicts; leaves are NumPy or JAX arrays, float or int32.
-      version: The version that they are published as.
       dtype: "float32" or "bfloat16", to which every floating leaf is cast.
-      chunk_bytes: Size of all chunks but the last.
 
     Raises:
       ValueError: Another kind of tree, a number that is not finite, or a dtype that can't travel.
     """
     if dtype not in FLOAT_DTYPES:
         raise ValueError(f"dtype is {dtype!r}, not in {FLOAT_DTYPES}.")
-    tensors, parts, end = [], [], 0
     for path, leaf in _flatten(params):
         array = np.asarray(leaf)
         if array.dtype != np.int32:
@@ -133,18 +140,41 @@ def pack(
             array = array.astype(WIRE_DTYPES[dtype], copy=False)
             if not np.isfinite(array).all():
                 raise ValueError(f"{path} holds numbers that are not finite.")
+        yield path, array
+
+
+def write(file: Writable, leaves: Iterable[tuple[str, np.ndarray]]) -> tuple[Tensor, ...]:
+    """Lays tensors into a new file, one at a time, and returns where they are.
+
+    Raises:
+      ValueError: There are none.
+    """
+    tensors, end = [], 0
+    for path, array in leaves:
         tensor = Tensor(path, array.dtype.name, array.shape, aligned(end))
-        parts += [bytes(tensor.offset - end), array.tobytes()]
+        file.write(bytes(tensor.offset - end))
+        file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         tensors.append(tensor)
         end = tensor.offset + tensor.nbytes
     if not end:
         raise ValueError("There are no parameters to pack.")
-    blob = b"".join(parts)
+    return tuple(tensors)
+
+
+def describe(
+    blob: Buffer,
+    version: Version,
+    tensors: Iterable[Tensor],
+    chunk_bytes: int = CHUNK_BYTES,
+    base: str = "",
+) -> Manifest:
+    """Returns the manifest of a blob that `write` laid out; chunks but the last are equal."""
     view = memoryview(blob)
     digests = tuple(
-        _digest(view[start : start + chunk_bytes]) for start in range(0, end, chunk_bytes)
+        _digest(view[start : start + chunk_bytes]) for start in range(0, len(view), chunk_bytes)
     )
-    return blob, Manifest(version, end, _digest(view), chunk_bytes, digests, tuple(tensors))
+    whole = _digest(view)
+    return Manifest(version, len(view), whole, chunk_bytes, digests, tuple(tensors), base)
 
 
 def verify_chunk(data: bytes, index: int, manifest: Manifest) -> bool:
@@ -153,32 +183,26 @@ def verify_chunk(data: bytes, index: int, manifest: Manifest) -> bool:
     return len(data) == place.stop - place.start and _digest(data) == manifest.chunk_sha256[index]
 
 
-def unpack(blob: bytes | bytearray, manifest: Manifest, dtype: str | None = None) -> dict[str, Any]:
-    """Returns nested dicts of read-only arrays: views of the blob, or copies if they are cast.
-
-    Args:
-      blob: The whole blob.
-      manifest: Its manifest.
-      dtype: "float32" or "bfloat16" to cast every floating leaf, None to leave them as they came.
-
-    Raises:
-      WireError: BAD_CHECKSUM if the blob is not the one that was packed.
-    """
+def views(blob: Buffer, tensors: Iterable[Tensor]) -> dict[str, np.ndarray]:
+    """Returns read-only arrays by path, which are views of the blob and keep it alive."""
     view = memoryview(blob).toreadonly()
-    if len(view) != manifest.size or _digest(view) != manifest.sha256:
-        raise errors.WireError("BAD_CHECKSUM", "The parameters are not those that were published.")
-    params: dict[str, Any] = {}
-    for tensor in manifest.tensors:
-        array = np.frombuffer(
+    return {
+        tensor.path: np.frombuffer(
             view, WIRE_DTYPES[tensor.dtype], math.prod(tensor.shape), tensor.offset
         ).reshape(tensor.shape)
-        if dtype is not None and tensor.dtype in FLOAT_DTYPES:
-            array = array.astype(WIRE_DTYPES[dtype], copy=False)
-        *parents, name = tensor.path.split("/")
+        for tensor in tensors
+    }
+
+
+def tree(leaves: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the nested dicts that have these leaves."""
+    params: dict[str, Any] = {}
+    for path, leaf in leaves.items():
+        *parents, name = path.split("/")
         node = params
         for parent in parents:
             node = node.setdefault(parent, {})
-        node[name] = array
+        node[name] = leaf
     return params
 
 
@@ -204,6 +228,14 @@ def _flatten(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         if not isinstance(key, str) or not key or "/" in key:
             raise ValueError(f"{key!r} below {prefix!r} can't be part of a path.")
         yield from _flatten(tree[key], f"{prefix}/{key}" if prefix else key)
+
+
+def _hexadecimal(header: messages.Header, name: str) -> str:
+    """Returns a digest, which becomes the name of a file; "" for none."""
+    digest = header.text(name, 64)
+    if not re.fullmatch("[0-9a-f]{64}|", digest):
+        raise errors.WireError("BAD_VALUE", f"{name} is no SHA-256 digest.")
+    return digest
 
 
 def _digest(data: bytes | memoryview) -> str:

@@ -8,6 +8,7 @@ if __name__ == "__main__":
 
     sys.path[0] = str(pathlib.Path(__file__).resolve().parents[1])
 
+import contextlib
 import dataclasses
 import functools
 import logging
@@ -17,7 +18,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 import types
 import uuid
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ from launch import environment, one_thread
 if TYPE_CHECKING:
     from actors.evaluators.verdict import Judge
 
-SIGNAL_GRACE_S = 1.5
+LATE_S = 1.5  # past the grace: for a compilation that holds the end up
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +42,10 @@ class Args:
     """A running serial such as emulator-6554, host:port, or `phone` to start a simulated one."""
     learner: str = "tcp://127.0.0.1:7000"
     """Where the learner listens."""
+    keys: pathlib.Path | None = None
+    """This actor's folder of keys, as launch/keys.py makes it, for a learner that has keys."""
+    insecure: bool = False
+    """Allows to talk to a learner on another machine without keys."""
     name: str = ""
     """Names this actor in the learner's records; its phone and machine if empty."""
     seed: int = 0
@@ -56,8 +60,14 @@ class Args:
     """How long to wait for a learner at the start."""
     lost_timeout_s: float = 120.0
     """How long to wait for a learner that went away."""
+    grace_s: float = 3.0
+    """After SIGTERM: time to deliver the episodes that are finished; the one being played is given
+    up. A second signal ends the actor at once."""
     settle_s: float | None = None
     """Wait between an action and its screenshot; by default what the kind of phone needs."""
+    cache: pathlib.Path | None = None
+    """Folder of parameters on a local disk, which the actors of this host share; by default
+    distrl/parameters in $XDG_CACHE_HOME or ~/.cache."""
     vision_folder: pathlib.Path | None = None
     """Folder of BLIP-2 or of its vision model, for a learner's model that takes its features."""
     vision_dtype: Literal["float32", "bfloat16"] = "float32"
@@ -69,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    _exit_on_signals()
+    _exit_on_signals(args.grace_s + LATE_S)
     try:
         _check(args)
         _run(args)
@@ -87,6 +97,8 @@ def _check(args: Args) -> None:
         if not getattr(args, name) > 0:
             flag = name.replace("_", "-")
             raise ConfigError(f"--{flag} must be above 0, not {getattr(args, name)}.")
+    if not 0 <= args.grace_s <= 3600:
+        raise ConfigError(f"--grace-s must be in 0..3600, not {args.grace_s}.")
     if not 0 <= args.seed < 2**31:
         raise ConfigError(f"--seed must be in 0..{2**31 - 1}, not {args.seed}.")
     if args.vision_folder is not None and not args.vision_folder.is_dir():
@@ -98,9 +110,11 @@ def _check(args: Args) -> None:
 def _run(args: Args) -> None:
     adb_port = environment.adb_port(args.adb_port)
     one_thread.configure()  # before JAX is imported
+    from actors.cache import Cache
     from actors.client import LearnerClient
     from actors.device import emulator
     from actors.loop import Actor, ActorConfig
+    from common.keys import ActorKeys
     from common.models import vision
 
     extractor = functools.partial(
@@ -117,12 +131,19 @@ def _run(args: Args) -> None:
             settle_s=args.settle_s,
         )
         client = LearnerClient(
-            args.learner, config.name, config.boot, device.serial, device.simulated
+            args.learner,
+            config.name,
+            config.boot,
+            device.serial,
+            device.simulated,
+            Cache(args.cache or environment.cache_folder() / "parameters"),
+            args.insecure,
+            ActorKeys.load(args.keys) if args.keys else None,
         )
         try:
             Actor(client, device, judge, config, extractor).run()
         finally:
-            client.close(timeout_s=1.0)
+            client.close(args.grace_s)
 
 
 def make_judge(kind: str, model: str, variables: Mapping[str, str]) -> Judge:
@@ -139,22 +160,27 @@ def make_judge(kind: str, model: str, variables: Mapping[str, str]) -> Judge:
     return GeminiJudge(key, model or DEFAULT_MODEL)
 
 
-def _exit_on_signals() -> None:
-    """Makes SIGTERM and SIGINT end this process in order, and soon.
+def _exit_on_signals(grace_s: float) -> None:
+    """Makes the first SIGTERM or SIGINT end this process in order, and soon, and a second at once.
 
     Python's handler raises SystemExit in the main thread, but only between two of its instructions:
     a compilation may hold it up for seconds. The wake-up descriptor is written to at once, and the
     thread behind it ends the process if it is still there when the grace is over.
     """
+    ending = False
 
     def handle(number: int, frame: types.FrameType | None) -> None:
+        nonlocal ending
         del frame
-        signal.signal(number, signal.SIG_IGN)
-        raise SystemExit(128 + number)
+        if not ending:
+            ending = True
+            raise SystemExit(128 + number)
 
     def watch(reader: socket.socket, writer: socket.socket) -> None:
         number = reader.recv(1)[0]
-        time.sleep(SIGNAL_GRACE_S)
+        reader.settimeout(grace_s)
+        with contextlib.suppress(TimeoutError):
+            reader.recv(1)
         writer.close()
         os._exit(128 + number)
 

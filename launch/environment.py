@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pathlib
 
 from common.errors import ConfigError
 
@@ -17,6 +18,11 @@ def adb_port(flag: int | None) -> int:
     """
     port = _port(f"${ADB_PORT}", os.environ.get(ADB_PORT, "5037"))
     return port if flag is None else _port("--adb-port", str(flag))
+
+
+def cache_folder() -> pathlib.Path:
+    """Returns where what can be fetched again is kept."""
+    return pathlib.Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "distrl"
 
 
 def _port(name: str, text: str) -> int:

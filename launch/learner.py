@@ -57,8 +57,11 @@ class Args:
     """Any other setting by its dotted name, such as `--set update.lambda_ 0.8`."""
     threads: int = 0
     """Threads of the CPU backend; 0: as many as there are cores."""
+    keys: pathlib.Path | None = None
+    """The learner's folder of keys, as launch/keys.py makes it: encrypts, and lets in only actors
+    whose key is there."""
     insecure: bool = False
-    """Allows plain sockets on addresses that other machines can reach."""
+    """Allows sockets without keys on addresses that other machines can reach."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -94,6 +97,7 @@ def _run(args: Args) -> int:
         config=build.configure(args.preset, args.algorithm, _overrides(args)),
         seed=args.seed,
         insecure=args.insecure,
+        keys=args.keys,
     ) as learner:
         learner.run(stop.requested)
         learner.farewell(timeout_s=5.0)

@@ -18,6 +18,7 @@ import numpy as np
 from common import channel
 from common.codec import EpisodeSpec
 from common.errors import ConfigError
+from common.keys import LearnerKeys
 from common.metrics import MetricsWriter
 from common.models import autoui
 from common.models.automaton import automaton_for
@@ -30,7 +31,7 @@ from learner.archive import Archive
 from learner.checkpoint import Checkpoints, load_policy
 from learner.ingest import Ingest
 from learner.loop import Learner, Progress
-from learner.publish import Publisher
+from learner.publish_process import PublisherProcess
 from learner.texts import TextEncoder
 from learner.update import make_updates
 
@@ -75,7 +76,13 @@ def _replace(config: Any, name: str, path: list[str], value: str | int | float) 
 
 @contextlib.contextmanager
 def learner(
-    *, workdir: pathlib.Path, listen: str, config: configs.LearnerConfig, seed: int, insecure: bool
+    *,
+    workdir: pathlib.Path,
+    listen: str,
+    config: configs.LearnerConfig,
+    seed: int,
+    insecure: bool,
+    keys: pathlib.Path | None = None,
 ) -> Iterator[Learner]:
     """Yields a learner that listens; everything it owns is closed afterwards.
 
@@ -142,7 +149,9 @@ def learner(
         )
         host, port = channel.split_address(listen, lowest_port=0)
         publisher = stack.enter_context(
-            Publisher(f"tcp://{host}:{port + 1 if port else 0}", insecure)
+            PublisherProcess(
+                f"tcp://{host}:{port + 1 if port else 0}", workdir / "parameters", insecure, keys
+            )
         )
         settings = {
             "model": model.to_dict(),
@@ -170,9 +179,9 @@ def learner(
                 },
                 tokenizer.to_json().encode(),
                 insecure=insecure,
+                keys=LearnerKeys.load(keys) if keys is not None else None,
             )
         )
-        publisher.start()
         ingest.start()
         logger.info("Listening for actors on port %d.", ingest.port)
         metrics = stack.enter_context(MetricsWriter(workdir / "metrics.jsonl"))

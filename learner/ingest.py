@@ -15,6 +15,7 @@ from typing import Any
 from common import channel, errors, messages
 from common.channel import Kind, Mode, Pulse
 from common.codec import EpisodeSpec, decode_episode
+from common.keys import LearnerKeys
 from common.types import Episode, Version
 from learner.service import Service
 
@@ -88,6 +89,7 @@ class Ingest(Service):
         capacity_episodes: int = 512,
         capacity_bytes: int = 512 * 1024 * 1024,
         insecure: bool = False,
+        keys: LearnerKeys | None = None,
     ):
         """Binds; `start` begins to answer.
 
@@ -98,7 +100,8 @@ class Ingest(Service):
           body: What is too large for settings, such as the tokenizer.
           capacity_episodes: Budget of the queue, in episodes.
           capacity_bytes: Budget of the queue, in bytes.
-          insecure: Whether other hosts than loopback may be bound.
+          insecure: As in `Service`.
+          keys: As in `Service`.
         """
         settings = json.dumps(welcome["settings"], sort_keys=True)
         config_id = hashlib.sha256(settings.encode() + b"\0" + body).hexdigest()[:16]
@@ -121,7 +124,7 @@ class Ingest(Service):
         self._seen: collections.OrderedDict[tuple[str, str], Seen] = collections.OrderedDict()
         self._queue: collections.deque[tuple[Episode, int]] = collections.deque()
         self._queued_bytes = 0
-        super().__init__(address, insecure)
+        super().__init__(address, insecure, keys)
         self._arrived = threading.Condition(self._lock)
 
     def get(self, timeout_s: float) -> Episode | None:

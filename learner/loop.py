@@ -20,10 +20,11 @@ from learner.checkpoint import Checkpoints
 from learner.config import LearnerConfig
 from learner.demonstrations import Demonstrations
 from learner.ingest import Ingest
+from learner.leases import Leases
 from learner.monitor import Monitor
 from learner.packing import pack
 from learner.priorities import EpisodeTerms, RunningMeans, priority
-from learner.publish import Publisher
+from learner.publish_process import PublisherProcess
 from learner.replay import Entry, Replay
 from learner.update import LearnerState, StepReport, Updates
 
@@ -58,7 +59,7 @@ class Learner:
         rng: np.random.Generator,
         *,
         ingest: Ingest,
-        publisher: Publisher,
+        publisher: PublisherProcess,
         checkpoints: Checkpoints,
         metrics: MetricsWriter,
         archive: Archive,
@@ -79,6 +80,7 @@ class Learner:
         self._means = RunningMeans()
         self._monitor = Monitor()
         self._scalars: dict[str, Any] = {}
+        self._leases = Leases()
         self._explored = 0  # episodes of the policy that went to replay
         self._critic_updates = 0
         self._began = time.monotonic() - progress.wall_s
@@ -269,6 +271,7 @@ class Learner:
         if not force and now - self._reported < 1.0:
             return
         self._reported = now
+        self._publisher.check()
         version, replay = self.progress.version, self._replay
         self._ingest.set_status(
             {
@@ -296,6 +299,10 @@ class Learner:
                 "replay/late_updates": replay.late_updates,
                 **self._monitor.metrics(version),
                 **{name: float(value) for name, value in self._scalars.items()},
+                **{
+                    f"actors/{name}": count
+                    for name, count in self._leases.update(self._ingest.actors).items()
+                },
                 **{f"wire/{name}": count for name, count in self._ingest.counters.items()},
             },
         )

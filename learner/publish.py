@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from typing import Any, NamedTuple
+import mmap
+import tempfile
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO, NamedTuple
 
 from common import errors, messages, weights
 from common.channel import Kind
+from common.keys import LearnerKeys
 from common.types import Version
 from learner.service import Service
 
@@ -18,7 +23,7 @@ KEPT_BLOBS = 2  # the newest, and the one before for downloads that are under wa
 class Blob(NamedTuple):
     """A published version: its bytes, manifest, and the manifest's message."""
 
-    data: bytes
+    data: mmap.mmap  # of a file, which may have lost its name
     manifest: weights.Manifest
     announcement: list[bytes]
 
@@ -27,10 +32,21 @@ class Publisher(Service):
     """Serves the newest parameters, and the ones before for those who have begun to fetch them."""
 
     def __init__(
-        self, address: str, insecure: bool = False, chunk_bytes: int = weights.CHUNK_BYTES
+        self,
+        address: str,
+        insecure: bool = False,
+        chunk_bytes: int = weights.CHUNK_BYTES,
+        keys: LearnerKeys | None = None,
     ):
-        """Binds; `start` begins to answer. See `Service` for the errors."""
-        super().__init__(address, insecure)
+        """Binds; `start` begins to answer. See `Service` for the errors.
+
+        Args:
+          address: As in `Service`.
+          insecure: As in `Service`.
+          chunk_bytes: What is sent at a time.
+          keys: As in `Service`.
+        """
+        super().__init__(address, insecure, keys)
         self._chunk_bytes = chunk_bytes
         self._blobs: dict[Version, Blob] = {}  # oldest first; replaced as a whole, never changed
         self._base: Blob | None = None
@@ -46,10 +62,11 @@ class Publisher(Service):
         Raises:
           ValueError: The parameters can't be packed.
         """
-        self._base = self._pack(params, Version(lineage, weights.BASE_STEP), dtype, "")
+        with self._written(params, dtype) as (file, tensors):
+            self.serve_base(file, tensors, Version(lineage, weights.BASE_STEP))
 
     def publish(self, params: Any, version: Version, dtype: str = "bfloat16") -> None:
-        """Packs the parameters on the calling thread and makes them the newest at once.
+        """Packs parameters on the calling thread, and makes them the newest at once.
 
         Args:
           params: Nested dicts of NumPy or JAX arrays; those of the base are left out.
@@ -60,18 +77,45 @@ class Publisher(Service):
           ValueError: The parameters can't be packed, or the version is already published.
         """
         self.check()
+        with self._written(params, dtype) as (file, tensors):
+            self.serve(file, tensors, version)
+
+    def serve_base(
+        self, file: BinaryIO, tensors: Iterable[weights.Tensor], version: Version
+    ) -> None:
+        """Serves a base that lies in a file, which never changes; it may be closed and removed."""
+        self._base = self._blob(file, tensors, version)
+
+    def serve(self, file: BinaryIO, tensors: Iterable[weights.Tensor], version: Version) -> None:
+        """Makes a version that lies in a file the newest, else as `serve_base`.
+
+        Raises:
+          ValueError: The version is already published.
+        """
         if version in self._blobs:
             raise ValueError(f"{version} is already published.")
         base = "" if self._base is None else self._base.manifest.sha256
-        blob = self._pack(params, version, dtype, base)
+        blob = self._blob(file, tensors, version, base)
         kept = dict(list(self._blobs.items())[1 - KEPT_BLOBS :])
         self._blobs = kept | {version: blob}
         self._count("published")
         logger.debug("Published version %d, %d bytes.", version.step, blob.manifest.size)
 
-    def _pack(self, params: Any, version: Version, dtype: str, base: str) -> Blob:
-        data, manifest = weights.pack(params, version, dtype, self._chunk_bytes)
-        manifest = manifest._replace(base=base)
+    @contextlib.contextmanager
+    def _written(
+        self, params: Any, dtype: str
+    ) -> Iterator[tuple[BinaryIO, tuple[weights.Tensor, ...]]]:
+        """Writes parameters to a file without a name."""
+        with tempfile.TemporaryFile() as file:
+            tensors = weights.write(file, weights.wire_leaves(params, dtype))
+            file.flush()
+            yield file, tensors
+
+    def _blob(
+        self, file: BinaryIO, tensors: Iterable[weights.Tensor], version: Version, base: str = ""
+    ) -> Blob:
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        manifest = weights.describe(data, version, tensors, self._chunk_bytes, base)
         return Blob(data, manifest, manifest.to_message(Kind.MANIFEST))
 
     def _answer(self, peer: bytes, header: messages.Header, body: bytes) -> list[bytes]:

@@ -10,6 +10,7 @@ from typing import Self
 import zmq
 
 from common import channel, errors, messages
+from common.keys import Door, LearnerKeys
 
 logger = logging.getLogger(__name__)
 
@@ -24,17 +25,23 @@ class Service:
     so that a service can become a process.
     """
 
-    def __init__(self, address: str, insecure: bool = False):
+    def __init__(self, address: str, insecure: bool = False, keys: LearnerKeys | None = None):
         """Binds the socket.
+
+        Args:
+          address: "tcp://host:port"; port 0 takes a free one, see `port`.
+          insecure: Whether a socket without keys may be reached from other hosts.
+          keys: What it proves itself with, and whom it lets in.
 
         Raises:
           ConfigError: The address can't be bound; see `channel.router`.
         """
         self._context = channel.context()
+        self._door = Door(self._context, keys) if keys is not None else None
         try:
-            self._socket, self.port = channel.router(self._context, address, insecure)
+            self._socket, self.port = channel.router(self._context, address, insecure, keys)
         except errors.ConfigError:
-            self._context.term()
+            self._close_context()
             raise
         self._lock = threading.Lock()
         self._counters: collections.Counter[str] = collections.Counter()
@@ -51,7 +58,7 @@ class Service:
         if self._thread.is_alive():
             self._thread.join()
         self._socket.close()
-        self._context.term()
+        self._close_context()
 
     def __enter__(self) -> Self:
         return self
@@ -63,7 +70,10 @@ class Service:
     def counters(self) -> dict[str, int]:
         """How often each thing has happened, refusals by code as "refused/CODE"."""
         with self._lock:
-            return dict(self._counters)
+            counters = dict(self._counters)
+        if self._door is not None:
+            counters["refused/UNKNOWN_KEY"] = self._door.refused
+        return counters
 
     def check(self) -> None:
         """Raises RuntimeError if the thread has died, so that its owner doesn't wait for ever."""
@@ -73,6 +83,11 @@ class Service:
     def _answer(self, peer: bytes, header: messages.Header, body: bytes) -> list[bytes]:
         """Returns the reply to a message; a WireError becomes a REFUSE."""
         raise NotImplementedError
+
+    def _close_context(self) -> None:
+        if self._door is not None:
+            self._door.close()
+        self._context.term()
 
     def _count(self, name: str, n: int = 1) -> None:
         with self._lock:

@@ -22,15 +22,15 @@ ADB = adb_path()
 START_S = 10.0
 
 # JAX reads these when it is imported, in tests and in the processes that they start. Small models
-# spend their time in the compiler. What launchers compile they keep at home, which a test must
-# neither rely on nor change.
-JAX_CACHE = tempfile.TemporaryDirectory(prefix="jax-")
+# spend their time in the compiler. What launchers compile and fetch they keep at home, which a test
+# must neither rely on nor change.
+CACHE = tempfile.TemporaryDirectory(prefix="cache-")
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-os.environ["JAX_COMPILATION_CACHE_DIR"] = JAX_CACHE.name
+os.environ["JAX_COMPILATION_CACHE_DIR"] = os.environ["XDG_CACHE_HOME"] = CACHE.name
 
 
 def pytest_unconfigure():
-    JAX_CACHE.cleanup()
+    CACHE.cleanup()
 
 
 class AdbServer:

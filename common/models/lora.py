@@ -12,6 +12,7 @@ as training it. Actors and evaluation merge, once for each version, and decode a
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
@@ -98,3 +99,27 @@ def merge(params: Tree) -> Tree:
         kernel = params["kernel"] + params[_A] @ params[_B]
         return {k: v for k, v in params.items() if k not in (_A, _B)} | {"kernel": kernel}
     return {k: merge(v) if isinstance(v, dict) else v for k, v in params.items()}
+
+
+def merged_leaves(
+    trained: Iterable[tuple[str, Any]], kernel: Callable[[str], Any]
+) -> Iterator[tuple[str, Any]]:
+    """Yields what `merge` makes of a trained tree, one leaf at a time.
+
+    Args:
+      trained: Paths such as "encoder/0/q/lora_a" and leaves, scaled, in the order of the paths.
+      kernel: Returns the frozen leaf of a path.
+
+    Raises:
+      KeyError: There is no such kernel.
+      ValueError: An adapter's size is not its kernel's.
+    """
+    a = None
+    for path, leaf in trained:
+        parent, _, name = path.rpartition("/")
+        if name == _A:
+            a = leaf
+        elif name == _B:
+            yield f"{parent}/kernel", kernel(f"{parent}/kernel") + a @ leaf
+        else:
+            yield path, leaf

@@ -1,13 +1,15 @@
 """The policy on an actor says what it sampled, and how likely that was."""
 
 import dataclasses
+import mmap
 
 import jax
 import numpy as np
 import pytest
+from flax.traverse_util import flatten_dict
 
 from actors.policy import EXPERT_VERSION, Policy
-from common import actions
+from common import actions, weights
 from common.errors import ConfigError
 from common.models import autoui
 from common.models.distribution import FREE, SamplingConfig
@@ -78,3 +80,16 @@ def test_a_model_of_an_image_encoder_s_features_needs_the_encoder(config, tokeni
     found = Policy(model, tokenizer, 0, extract=lambda image: np.full((1, 3), 0.5, np.float32))
     decision = found.label(PROMPT, IMAGE, "")
     np.testing.assert_array_equal(decision.features, [[0.5, 0.5, 0.5]])
+
+
+def test_mapped_parameters_are_computed_on_without_a_copy(config, tokenizer, params, tmp_path):
+    leaves = {"/".join(path): x for path, x in flatten_dict(jax.device_get(params)).items()}
+    with (tmp_path / "blob").open("w+b") as file:
+        tensors = weights.write(file, leaves.items())
+        file.flush()
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    views = weights.views(mapped, tensors)
+    made = policy(config, tokenizer, weights.tree(views))
+    for path, leaf in flatten_dict(made._params).items():
+        assert leaf.unsafe_buffer_pointer() == views["/".join(path)].ctypes.data
+    assert made.act(PROMPT, IMAGE).text == policy(config, tokenizer, params).act(PROMPT, IMAGE).text

@@ -1,5 +1,7 @@
 """Parameters as a blob and a manifest."""
 
+import io
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -9,6 +11,17 @@ from common.errors import WireError
 from common.types import Version
 
 VERSION = Version(2, 7)
+
+
+def pack(params, version=VERSION, dtype="bfloat16", chunk_bytes=weights.CHUNK_BYTES):
+    file = io.BytesIO()
+    tensors = weights.write(file, weights.wire_leaves(params, dtype))
+    blob = file.getvalue()
+    return blob, weights.describe(blob, version, tensors, chunk_bytes)
+
+
+def unpack(blob, manifest):
+    return weights.tree(weights.views(blob, manifest.tensors))
 
 
 def make_params():
@@ -28,8 +41,8 @@ def flatten(tree, prefix=()):
 
 def test_float32_round_trip_is_exact():
     params = make_params()
-    blob, manifest = weights.pack(params, VERSION, "float32")
-    got, expected = flatten(weights.unpack(blob, manifest)), flatten(params)
+    blob, manifest = pack(params, VERSION, "float32")
+    got, expected = flatten(unpack(blob, manifest)), flatten(params)
     assert got.keys() == expected.keys()
     for path, value in expected.items():
         assert got[path].dtype == value.dtype and not got[path].flags.writeable
@@ -38,33 +51,31 @@ def test_float32_round_trip_is_exact():
 
 def test_bfloat16_halves_floats_and_leaves_integers():
     params = make_params()
-    blob, manifest = weights.pack(params, VERSION, "bfloat16")
-    for path, value in flatten(weights.unpack(blob, manifest, "float32")).items():
+    for path, value in flatten(unpack(*pack(params))).items():
         sent = flatten(params)[path]
         if sent.dtype == np.float32:
-            sent = sent.astype(ml_dtypes.bfloat16).astype(np.float32)
+            sent = sent.astype(ml_dtypes.bfloat16)
         assert value.dtype == sent.dtype
         np.testing.assert_array_equal(value, sent)
-    assert flatten(weights.unpack(blob, manifest))["scale",].dtype == ml_dtypes.bfloat16
 
 
 def test_jax_arrays_are_packed_as_numpy_arrays_are():
     jnp = pytest.importorskip("jax.numpy")
     params = {"w": np.linspace(0, 1, 6, dtype=np.float32).reshape(2, 3)}
     of_jax = {"w": jnp.asarray(params["w"])}
-    assert weights.pack(of_jax, VERSION) == weights.pack(params, VERSION)
+    assert pack(of_jax, VERSION) == pack(params, VERSION)
 
 
 def test_a_manifest_survives_its_message_whatever_its_size():
     params = {f"block_{i:04d}": {"w": np.zeros(1, np.float32)} for i in range(3000)}
-    _, manifest = weights.pack(params, VERSION, chunk_bytes=256)
+    _, manifest = pack(params, VERSION, chunk_bytes=256)
     frames = manifest.to_message("MANIFEST")
     assert len(frames[1]) > messages.MAX_HEADER_BYTES
     assert weights.Manifest.from_message(*messages.unpack(frames)) == manifest
 
 
 def test_chunks_tile_the_blob():
-    blob, manifest = weights.pack(make_params(), VERSION, chunk_bytes=100)
+    blob, manifest = pack(make_params(), VERSION, chunk_bytes=100)
     chunks = [blob[manifest.chunk(i)] for i in range(len(manifest.chunk_sha256))]
     assert b"".join(chunks) == blob
     assert all(weights.verify_chunk(chunk, i, manifest) for i, chunk in enumerate(chunks))
@@ -72,19 +83,12 @@ def test_chunks_tile_the_blob():
     assert not weights.verify_chunk(chunks[-1] + b"x", len(chunks) - 1, manifest)
 
 
-@pytest.mark.parametrize("at", [0, 200, -1])
-def test_one_flipped_bit_is_noticed(at):
-    blob, manifest = weights.pack(make_params(), VERSION)
-    damaged = bytearray(blob)
-    damaged[at] ^= 1
-    with pytest.raises(WireError, match="BAD_CHECKSUM"):
-        weights.unpack(damaged, manifest)
-
-
 @pytest.mark.parametrize(
     "change",
     [
         {"size": 1},
+        {"sha256": "../../secret"},
+        {"base": "b" * 63},
         {"chunk_sha256": ()},
         {"tensors": ()},
         {"tensors": (("scale", "float32", (), 64),)},
@@ -95,9 +99,9 @@ def test_one_flipped_bit_is_noticed(at):
     ],
 )
 def test_a_manifest_that_contradicts_itself_is_refused(change):
-    _, manifest = weights.pack({"scale": np.float32(1)}, VERSION, "float32")
+    _, manifest = pack({"scale": np.float32(1)}, VERSION, "float32")
     frames = manifest._replace(**change).to_message("MANIFEST")
-    with pytest.raises(WireError, match="BAD_SCHEMA"):
+    with pytest.raises(WireError, match="BAD_"):
         weights.Manifest.from_message(*messages.unpack(frames))
 
 
@@ -116,4 +120,4 @@ def test_a_manifest_that_contradicts_itself_is_refused(change):
 )
 def test_trees_that_would_not_come_back_are_not_packed(params):
     with pytest.raises(ValueError):
-        weights.pack(params, VERSION)
+        pack(params, VERSION)

@@ -41,6 +41,7 @@ def silence():
         (["--emulator=nope", "--connect-timeout-s=0"], "--connect-timeout-s must be above 0"),
         (["--emulator=nope", "--seed=-1"], "--seed must be in 0..2147483647, not -1."),
         (["--emulator=nope", "--settle-s=-1"], "--settle-s must be in 0..60, not -1.0."),
+        (["--emulator=nope", "--grace-s=-1"], "--grace-s must be in 0..3600, not -1.0."),
         (["--emulator=nope", "--vision-folder=/nowhere"], "--vision-folder /nowhere is not a"),
         (["--emulator=nope", "--judge=gemini"], "set GEMINI_API_KEY"),
     ],
@@ -48,7 +49,7 @@ def silence():
 def test_bad_input_is_answered_with_a_sentence(adb_server, words, sentence, monkeypatch, capsys):
     monkeypatch.delenv("GEMINI_API_KEY", raising=False)
     monkeypatch.setattr(actor.one_thread, "configure", lambda: None)
-    monkeypatch.setattr(actor, "_exit_on_signals", lambda: None)
+    monkeypatch.setattr(actor, "_exit_on_signals", lambda grace_s: None)
     assert actor.main([f"--adb-port={adb_server.port}", *words]) == 2
     said = capsys.readouterr().err
     assert said.startswith("actor: ") and sentence in said
@@ -64,6 +65,30 @@ def test_a_silent_learner_is_waited_for_and_given_up(adb_server, phone_server, s
     _, said = process.communicate(timeout=30)
     assert process.returncode == 2
     assert "actor: No learner answered" in said and "Traceback" not in said
+
+
+DRAINING = """
+import sys, time
+from launch import actor
+actor._exit_on_signals(float(sys.argv[1]))
+try:
+    print("ready", flush=True)
+    time.sleep(60)
+finally:
+    print("draining", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(("grace_s", "signals"), [(0.3, 1), (30, 2)])
+def test_draining_ends_with_the_grace_or_a_second_signal(grace_s, signals):
+    with subprocess.Popen(
+        [sys.executable, "-c", DRAINING, str(grace_s)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as process:
+        for word in ("ready", "draining")[:signals]:
+            assert process.stdout.readline().strip() == word
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(5) == 128 + signal.SIGTERM
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
