@@ -16,10 +16,10 @@ from learner.update import UpdateConfig
 class WarmStartConfig:
     """Demonstrations and the supervised start; 0 demonstrations skips it."""
 
-    demonstrations: int = 700  # episodes
+    demonstrations: int = 800  # episodes
     begin: int = 100  # episodes before the first gradient step
     batch: int = 32  # steps
-    success: float = 0.3  # stop when the weaker half of the task families reaches this
+    success: float = 0.4  # stop when the weaker half of the task families reaches this
     window: int = 128  # newest episodes, sampled, over which that is measured
     max_updates: int = 5000
     publish_every: int = 25  # gradient steps
@@ -113,6 +113,7 @@ class LearnerConfig:
 def quick() -> LearnerConfig:
     """What two cores learn in a quarter of an hour, on the simulated phone."""
     return LearnerConfig(
+        tasks="all-practice",
         horizon={"general": 12, "webshop": 14},
         minutes=8.5,
         sampling=SamplingConfig(grammar=True),

@@ -73,8 +73,9 @@ class Learner:
         self._horizon = max(config.horizon.values())
         unexpected = priority(EpisodeTerms(0.0, 0.0, 0.0), 1.0, 0.0, config.priority)
         self._replay = Replay(config.reinforce.replay_episodes, rng, largest=max(1.0, unexpected))
+        self._grid = meta["model"]["image_grid"]
         self._demos = Demonstrations(
-            max(config.warm_start.demonstrations, 1) * self._horizon, meta["model"]["image_grid"]
+            max(config.warm_start.demonstrations, 1) * self._horizon, self._grid
         )
         self._means = RunningMeans()
         self._monitor = Monitor()
@@ -186,7 +187,7 @@ class Learner:
         entries = replay.sample(config.batch_steps)
         if not entries:
             return False
-        batch = pack(entries, config.batch_steps, self._horizon, self._encode)
+        batch = pack(entries, config.batch_steps, self._horizon, self._encode, self._grid)
         self._state, report = self._updates.improve(self._state, batch)
         self._remember(entries, jax.device_get(report))
         self.progress.updates += 1

@@ -30,7 +30,7 @@ class UpdateConfig:
     policy_warmup: int = 20  # updates
     imitation_lr: float = 8e-4
     imitation_warmup: int = 50
-    grounding: float = 0.1  # of the attention to what is tapped, in imitation
+    grounding: float = 0.1  # of the attention to what imitated actions tap, where patches are
     critic_lr: float = 1e-3
     critic_decay: float = 1e-3  # AdamW's
     max_grad_norm: float = 1.0
@@ -153,6 +153,15 @@ def make_updates(
                 params, model, batch.prompt_ids, batch.features, batch.action_ids, *how
             )
 
+    def ground(params: Any, state: LearnerState, batch: Batch | Steps, touched: Array) -> Array:
+        """The loss of not looking at what is tapped; 0 where no image token is a place."""
+        if model.image_grid is None or config.grounding == 0:
+            return jnp.zeros(())
+        params = policy(params, state)
+        with sharding.activations(mesh):
+            looks = autoui.attention(params, model, batch.prompt_ids, batch.features)
+        return losses.grounding(looks, batch.prompt_ids, touched)
+
     def imitate(state: LearnerState, steps: Steps) -> tuple[LearnerState, ImitationReport]:
         """Maximum likelihood of the expert's actions (the supervised warm start).
 
@@ -164,15 +173,8 @@ def make_updates(
             log_probs = stats(params, state, steps, how).log_probs
             value = -log_probs.sum() / jnp.maximum((steps.action_ids > 0).sum(), 1)
             scalars = {"loss/imitation": value}
-            if model.image_grid is not None and config.grounding > 0:
-                with sharding.activations(mesh):
-                    looks = autoui.attention(
-                        policy(params, state), model, steps.prompt_ids, steps.features
-                    )
-                grounding = losses.grounding(looks, steps.prompt_ids, steps.touched)
-                value += config.grounding * grounding
-                scalars["loss/grounding"] = grounding
-            return value, (log_probs, scalars)
+            scalars["loss/grounding"] = ground(params, state, steps, steps.touched)
+            return value + config.grounding * scalars["loss/grounding"], (log_probs, scalars)
 
         (_, (log_probs, scalars)), grads = jax.value_and_grad(loss, has_aux=True)(state.params)
         changes, opt_state = imitation_tx.update(grads, state.opt_state, state.params)
@@ -231,9 +233,12 @@ def make_updates(
             )
             weights = losses.action_weights(returns.advantages, batch, config.loss)
             result = losses.policy_loss(log_probs, mu, entropy, weights, batch, config.loss)
-            return result.loss, (result, rho, entropy, outside, returns)
+            imitated = jnp.where((weights > 0) & (batch.mask > 0), batch.touched, -1)
+            grounding = ground(params, state, batch, imitated)
+            value = result.loss + config.grounding * grounding
+            return value, (result, rho, entropy, outside, returns, grounding)
 
-        (_, (result, rho, entropy, outside, returns)), grads = jax.value_and_grad(
+        (_, (result, rho, entropy, outside, returns, grounding)), grads = jax.value_and_grad(
             loss, has_aux=True
         )(state.params)
         changes, opt_state = policy_tx.update(grads, state.opt_state, state.params)
@@ -247,6 +252,7 @@ def make_updates(
         count = jnp.maximum(batch.mask.sum(), 1.0)
         scalars = {
             "loss/policy": result.loss,
+            "loss/grounding": grounding,
             "policy/entropy_nats": result.entropy,
             "policy/log_prob": result.log_prob,
             "policy/outside_tokens": (outside * batch.mask[:, None]).sum(),

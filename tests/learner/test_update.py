@@ -3,6 +3,7 @@
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -13,8 +14,8 @@ from common.models.automaton import Automaton
 from common.models.distribution import FREE, SamplingConfig
 from common.types import Ending
 from learner import losses, sharding
-from learner.demonstrations import Demonstrations, touched_token
-from learner.packing import pack
+from learner.demonstrations import Demonstrations
+from learner.packing import pack, touched_token
 from learner.replay import Replay
 from learner.update import UpdateConfig, make_updates
 from tests.episodes import episode
@@ -130,6 +131,22 @@ def test_the_policy_moves_towards_what_succeeded(updates, state):
         state, report = updates.improve(state, good)
         before = report.scalars["policy/log_prob"] if before is None else before
     assert float(report.scalars["policy/log_prob"]) > float(before) + 0.1
+
+
+def test_successes_ground_the_attention_and_failures_do_not(updates, state):
+    tap = actions.render(Action(ActionType.DUAL_POINT, (0.9, 0.1), (0.9, 0.1)))
+    grounding = {}
+    for success in (True, False):
+        one = dataclasses.replace(episode(4, success=success), actions=(tap,) * 4)
+        replay = Replay(1, np.random.default_rng(0))
+        replay.insert(one)
+        steps = pack(replay.sample(8), 8, horizon=10, grid=MODEL.image_grid)
+        filtered = dataclasses.replace(CONFIG, loss=losses.PolicyLossConfig(advantage="filtered"))
+        step = make_updates(MODEL, filtered, FREE, sharding.make_mesh()).improve
+        _, report = step(jax.tree.map(jnp.copy, state), steps)
+        grounding[success] = float(report.scalars["loss/grounding"])
+    assert grounding[True] > 0.1
+    assert grounding[False] == 0
 
 
 def test_the_critic_learns_which_episodes_succeed(updates, state):
