@@ -39,6 +39,9 @@ class ReinforceConfig:
     replay_episodes: int = 400
     max_uses: float = 4.5  # samples a step on average: the update-to-data bound
     publish_every: int = 2  # updates
+    final_step_size: float = 1.0  # share of the learning rate at the end, linearly from 1
+    synchronous: bool = False  # actors wait while the learner learns, and the other way round
+    round_episodes: int = 16  # of one such round
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,6 +108,11 @@ class LearnerConfig:
             "reinforce.warmup_episodes must not be above reinforce.replay_episodes.",
         )
         require(self.reinforce.max_uses > 0, "reinforce.max_uses must be above 0.")
+        require(
+            0 < self.reinforce.final_step_size <= 1,
+            "reinforce.final_step_size is a share in 0..1 of the learning rate, not "
+            f"{self.reinforce.final_step_size}.",
+        )
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -118,27 +126,12 @@ def quick() -> LearnerConfig:
         minutes=8.5,
         sampling=SamplingConfig(grammar=True),
         reinforce=ReinforceConfig(
-            episodes=6000, batch_steps=128, critic_updates=2, replay_episodes=3000, publish_every=3
+            episodes=6000,
+            batch_steps=128,
+            critic_updates=2,
+            replay_episodes=3000,
+            publish_every=3,
+            final_step_size=0.1,
         ),
         update=UpdateConfig(policy_lr=8e-4, gamma=0.97, kappa=0.0),
     )
-
-
-def filtered_bc(config: LearnerConfig) -> LearnerConfig:
-    """Imitation of one's own successes, invalid steps left out; the less expected the more often.
-
-    Without the last, the families that succeed always fill the batches and the rest stand still.
-    """
-    return dataclasses.replace(
-        config,
-        update=dataclasses.replace(
-            config.update,
-            loss=dataclasses.replace(config.update.loss, advantage="filtered"),
-        ),
-        priority=PriorityConfig(
-            base=1.0, td=0.0, rho=0.0, entropy=0.0, surprise=3.0, alpha=1.0, successes_only=True
-        ),
-    )
-
-
-ALGORITHMS = {"distrl": lambda config: config, "filtered-bc": filtered_bc}

@@ -44,6 +44,7 @@ class Progress:
     episodes: int = 0  # of the policy, in the phase "reinforce"
     wall_s: float = 0.0
     warm_start_step: int | None = None  # the checkpoint at the end of the warm start
+    warm_start_wall_s: float = 0.0
 
 
 class Learner:
@@ -81,6 +82,7 @@ class Learner:
         self._monitor = Monitor()
         self._scalars: dict[str, Any] = {}
         self._explored = 0  # episodes of the policy that went to replay
+        self._round_began = 0  # of a synchronous round: how many there were then
         self._critic_updates = 0
         self._began = time.monotonic() - progress.wall_s
         self._saved = self._reported = time.monotonic()
@@ -137,6 +139,8 @@ class Learner:
                 self._replay.insert(episode, weight=0.0 if filtered else None)
         enough = len(self._demos) >= self.config.warm_start.demonstrations
         mode = Mode.EXPLORE if enough or not self._warming else Mode.DEMONSTRATE
+        if self._round_is_full():
+            mode = Mode.WAIT
         self._ingest.set_pulse(self.progress.lineage, self.progress.version, mode)
 
     def _warm_start(self) -> bool:
@@ -167,6 +171,7 @@ class Learner:
     def _end_warm_start(self) -> None:
         self.progress.phase = "reinforce"
         self.progress.warm_start_step = self.progress.updates
+        self.progress.warm_start_wall_s = time.monotonic() - self._began
         self._checkpoints.pin(self.progress.updates)
         self._publish()
         self._save()
@@ -179,16 +184,23 @@ class Learner:
         config = self.config.reinforce
         replay = self._replay
         allowed = config.max_uses * replay.inserted_steps - replay.sampled_steps
+        if config.synchronous and not self._round_is_full():
+            return False
         if self._explored < config.warmup_episodes or allowed < config.batch_steps:
+            if config.synchronous:
+                self._round_began = self._explored
+                self._publish()
             return False
         warmup = config.critic_warmup if self._critic_updates == 0 else 0
         for _ in range(warmup + config.critic_updates):
             self._improve_critic()
-        entries = replay.sample(config.batch_steps)
+        entries = replay.sample(config.batch_steps, self.config.priority.top_share)
         if not entries:
             return False
         batch = pack(entries, config.batch_steps, self._horizon, self._encode, self._grid)
-        self._state, report = self._updates.improve(self._state, batch)
+        size = 1 - (1 - config.final_step_size) * self._share_done()
+        self._state, report = self._updates.improve(self._state, batch, size)
+        self._scalars["policy/step_size"] = size
         self._remember(entries, jax.device_get(report))
         self.progress.updates += 1
         if self.progress.updates % config.publish_every == 0:
@@ -196,6 +208,21 @@ class Learner:
         return True
 
     # Parts of the stages.
+
+    def _share_done(self) -> float:
+        """How much of the online phase is over, by episodes or by time, in 0..1."""
+        done = self.progress.episodes / max(self.config.reinforce.episodes, 1)
+        if limit_s := self.config.minutes * 60:
+            began = self.progress.warm_start_wall_s
+            elapsed_s = time.monotonic() - self._began
+            done = max(done, (elapsed_s - began) / max(limit_s - began, 1e-6))
+        return min(max(done, 0.0), 1.0)
+
+    def _round_is_full(self) -> bool:
+        """Whether a synchronous round has its episodes, so that the actors wait for the updates."""
+        config = self.config.reinforce
+        arrived = self._explored - self._round_began
+        return config.synchronous and not self._warming and arrived >= config.round_episodes
 
     def _improve_critic(self) -> None:
         size, chosen = self.config.reinforce.critic_steps, []

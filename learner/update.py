@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import Array
 
@@ -16,6 +17,7 @@ from common.models import autoui, lora
 from common.models.automaton import Automaton
 from common.models.distribution import SamplingConfig
 from learner import losses, sharding
+from learner.advantages import advantages
 from learner.critic import CriticConfig, make_critic, read_prompts, value_loss
 from learner.demonstrations import Steps
 from learner.packing import Batch, blank
@@ -77,7 +79,7 @@ class Updates(NamedTuple):
     """The learner's jitted functions; the first argument's state is donated."""
 
     imitate: Callable[[LearnerState, Steps], tuple[LearnerState, ImitationReport]]
-    improve: Callable[[LearnerState, Batch], tuple[LearnerState, StepReport]]
+    improve: Callable[..., tuple[LearnerState, StepReport]]  # (state, batch, step_size)
     improve_critic: Callable[[LearnerState, Batch], tuple[LearnerState, dict[str, Array]]]
     init: Callable[..., LearnerState]  # (key, params=None): of the whole policy, None for fresh
     restart_policy_optimizer: Callable[[LearnerState], LearnerState]
@@ -206,10 +208,13 @@ def make_updates(
         state, value = learn_values(state, batch, mixed(batch, batch.targets))
         return state, {"loss/critic": value}
 
-    def improve(state: LearnerState, batch: Batch) -> tuple[LearnerState, StepReport]:
+    def improve(
+        state: LearnerState, batch: Batch, step_size: Array
+    ) -> tuple[LearnerState, StepReport]:
         """A step of the policy and of the critic on the same batch (A-RIDE).
 
-        An expert's actions count as if the policy had taken them: their ratio is 1.
+        An expert's actions count as if the policy had taken them: their ratio is 1. `step_size` is
+        a share of the policy's learning rate.
         """
         batch = read(policy(state.params, state), batch)
         values = critic.apply(state.critic_params, batch)
@@ -231,7 +236,18 @@ def make_updates(
                 lambda_=config.lambda_,
                 rho_bar=config.rho_bar,
             )
-            weights = losses.action_weights(returns.advantages, batch, config.loss)
+            found = advantages(
+                config.loss.advantage,
+                batch,
+                returns.advantages,
+                rho,
+                v_t,
+                v_tp1,
+                gamma=config.gamma,
+                lambda_=config.lambda_,
+                penalties=losses.penalties(batch, config.loss),
+            )
+            weights = losses.action_weights(found, batch, config.loss)
             result = losses.policy_loss(log_probs, mu, entropy, weights, batch, config.loss)
             imitated = jnp.where((weights > 0) & (batch.mask > 0), batch.touched, -1)
             grounding = ground(params, state, batch, imitated)
@@ -242,6 +258,7 @@ def make_updates(
             loss, has_aux=True
         )(state.params)
         changes, opt_state = policy_tx.update(grads, state.opt_state, state.params)
+        changes = jax.tree.map(lambda change: change * step_size, changes)
         params = optax.apply_updates(state.params, changes)
         targets = jnp.clip(returns.targets, 0.0, 1.0)
         if config.loss.advantage == "filtered":  # of successes alone values would learn but 1
@@ -312,10 +329,13 @@ def make_updates(
 
         return step
 
+    def with_step_size(step: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda state, batch, step_size=1.0: step(state, batch, np.float32(step_size))
+
     restart = jit(restart_policy_optimizer)
     return Updates(
         imitate=jit(imitate, rows),
-        improve=jit(improve, rows),
+        improve=with_step_size(jit(improve, rows, whole)),
         improve_critic=jit(improve_critic, rows),
         init=jax.jit(init, out_shardings=state_sharding),
         restart_policy_optimizer=lambda state: restart(state)[0],

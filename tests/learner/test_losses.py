@@ -42,11 +42,10 @@ def test_invalid_and_repeated_actions_are_never_imitated():
     assert (np.asarray(weights) > 0).tolist() == [False, False, True, True]
 
 
-def test_filtered_imitates_successes_alone():
-    config = PolicyLossConfig(advantage="filtered")
-    failed = batch(outcome=np.zeros(4, np.float32))
-    assert action_weights(jnp.ones(4), failed, config).sum() == 0
-    assert action_weights(-jnp.ones(4), batch(), config).tolist() == [1, 1, 1, 1]
+def test_binary_weights_are_one_above_the_threshold_and_nothing_below():
+    config = PolicyLossConfig(binary=True, threshold=0.1)
+    weights = action_weights(jnp.array([-3.0, 0.1, 0.11, 9.0]), batch(), config)
+    assert weights.tolist() == [0, 0, 1, 1]
 
 
 def gradient(log_probs, weights, mu):

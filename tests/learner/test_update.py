@@ -141,7 +141,9 @@ def test_successes_ground_the_attention_and_failures_do_not(updates, state):
         replay = Replay(1, np.random.default_rng(0))
         replay.insert(one)
         steps = pack(replay.sample(8), 8, horizon=10, grid=MODEL.image_grid)
-        filtered = dataclasses.replace(CONFIG, loss=losses.PolicyLossConfig(advantage="filtered"))
+        filtered = UpdateConfig(
+            loss=losses.PolicyLossConfig(advantage="filtered", binary=True, imitate=True)
+        )
         step = make_updates(MODEL, filtered, FREE, sharding.make_mesh()).improve
         _, report = step(jax.tree.map(jnp.copy, state), steps)
         grounding[success] = float(report.scalars["loss/grounding"])
@@ -209,7 +211,7 @@ def test_an_experts_actions_have_a_ratio_of_one(updates, state):
 
 def test_filtered_imitation_leaves_the_values_alone(state):
     """Of successes alone the critic would learn to expect nothing else."""
-    loss = losses.PolicyLossConfig(advantage="filtered")
+    loss = losses.PolicyLossConfig(advantage="filtered", binary=True, imitate=True)
     updates = make_updates(MODEL, UpdateConfig(loss=loss), FREE, sharding.make_mesh())
     before = jax.device_get(state.critic_params)
     after, _ = updates.improve(state, batch(episode(4)))
