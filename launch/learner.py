@@ -23,7 +23,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from common.errors import ConfigError
+from common.errors import ConfigError, DistRLError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,6 +92,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"learner: {error}", file=sys.stderr)
         return 2
+    except DistRLError as error:  # the run has gone wrong for good
+        print(f"learner: {error}", file=sys.stderr)
+        return 1
 
 
 def _run(args: Args) -> int:

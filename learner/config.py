@@ -95,6 +95,10 @@ class LearnerConfig:
             0 < self.update.gamma <= 1 and 0 <= self.update.lambda_ <= 1,
             f"gamma and lambda_ must be in 0..1, not {self.update.gamma}, {self.update.lambda_}.",
         )
+        require(
+            self.update.accumulate >= 1,
+            f"update.accumulate must be at least 1, not {self.update.accumulate}.",
+        )
         require(0 <= self.update.kappa <= 1, f"kappa must be in 0..1, not {self.update.kappa}.")
         longest = max(self.horizon.values())
         require(min(self.horizon.values()) >= 1, "A horizon must be at least one step.")

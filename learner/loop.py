@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from common.channel import Mode
+from common.errors import DistRLError
 from common.metrics import MetricsWriter
 from common.models import lora
 from common.types import Version
@@ -25,10 +26,12 @@ from learner.packing import pack
 from learner.priorities import EpisodeTerms, RunningMeans, priority
 from learner.publish import Publisher
 from learner.replay import Entry, Replay
-from learner.update import LearnerState, StepReport, Updates
+from learner.state import LearnerState, StepReport
+from learner.update import Updates
 
 logger = logging.getLogger(__name__)
 
+MOST_SKIPPED = 20  # updates in a row
 SILENT_S = 1.5  # an actor that was not heard for so long has stopped; it speaks every half second
 
 
@@ -84,6 +87,7 @@ class Learner:
         self._explored = 0  # episodes of the policy that went to replay
         self._round_began = 0  # of a synchronous round: how many there were then
         self._critic_updates = 0
+        self._skipped = 0  # updates in a row whose gradients were not finite
         self._began = time.monotonic() - progress.wall_s
         self._saved = self._reported = time.monotonic()
 
@@ -151,7 +155,7 @@ class Learner:
         rows, steps = self._demos.sample(config.batch, self._rng)
         self._state, report = self._updates.imitate(self._state, steps)
         self._demos.update(rows, np.asarray(report.losses))
-        self._scalars.update(report.scalars)
+        self._take_scalars(report.scalars)
         self.progress.updates += 1
         if self.progress.updates % config.publish_every == 0:
             self._publish()
@@ -238,7 +242,7 @@ class Learner:
 
     def _remember(self, entries: list[Entry], report: StepReport) -> None:
         """Gives the replay new priorities and value targets of what was learned from."""
-        self._scalars.update(report.scalars)
+        self._take_scalars(report.scalars)
         start = 0
         for entry in entries:
             rows = slice(start, start + len(entry.episode))
@@ -256,6 +260,17 @@ class Learner:
                 self.config.priority,
             )
             self._replay.update(entry.handle, weight, np.asarray(report.targets[rows]))
+
+    def _take_scalars(self, scalars: dict[str, Any]) -> None:
+        """Keeps what a step told; stops a run whose gradients are no numbers any more."""
+        self._scalars.update(scalars)
+        self._skipped = self._skipped + 1 if scalars["policy/skipped"] > 0 else 0
+        if self._skipped >= MOST_SKIPPED:
+            raise DistRLError(
+                f"{self._skipped} gradients in a row were not finite, up to update "
+                f"{self.progress.updates}: the run has diverged. Its checkpoints are from before; "
+                "start from one with --init and a lower update.policy_lr or update.imitation_lr."
+            )
 
     def _publish(self) -> None:
         self.progress.version += 1

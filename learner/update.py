@@ -16,12 +16,13 @@ from jax import Array
 from common.models import autoui, lora
 from common.models.automaton import Automaton
 from common.models.distribution import SamplingConfig
-from learner import losses, sharding
+from learner import diagnostics, losses, optimizer, sharding
 from learner.advantages import advantages
 from learner.critic import CriticConfig, make_critic, read_prompts, value_loss
 from learner.demonstrations import Steps
 from learner.packing import Batch, blank
 from learner.retrace import off_policy_returns, outcome_labels
+from learner.state import ImitationReport, LearnerState, StepReport
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +37,7 @@ class UpdateConfig:
     critic_lr: float = 1e-3
     critic_decay: float = 1e-3  # AdamW's
     max_grad_norm: float = 1.0
+    accumulate: int = 1  # gradients that are averaged for one step of the policy
     gamma: float = 1.0
     lambda_: float = 0.95
     rho_bar: float = 1.0
@@ -44,35 +46,6 @@ class UpdateConfig:
     loss: losses.PolicyLossConfig = dataclasses.field(default_factory=losses.PolicyLossConfig)
     critic: CriticConfig = dataclasses.field(default_factory=CriticConfig)
     lora: lora.LoraConfig = dataclasses.field(default_factory=lora.LoraConfig)
-
-
-class LearnerState(NamedTuple):
-    """Everything that a gradient step changes, and what no step does."""
-
-    params: Any  # of the policy: what is trained of them
-    opt_state: optax.OptState
-    critic_params: Any
-    critic_opt_state: optax.OptState
-    updates: Array  # int32, gradient steps of the policy
-    frozen: Any  # of the policy: the rest, {} without adapters; never donated
-
-
-class ImitationReport(NamedTuple):
-    """The loss of each of the N steps, by which they are sampled, and scalars to log."""
-
-    losses: Array  # [N] negative log-probability of the action, nats
-    scalars: dict[str, Array]
-
-
-class StepReport(NamedTuple):
-    """What the replay needs of each of the N rows, and scalars to log."""
-
-    td: Array  # [N] TD errors
-    rho: Array  # [N] min(rho, rho_bar)
-    entropy: Array  # [N] mean over the action's tokens
-    targets: Array  # [N] corrected value targets in 0..1
-    instruction_value: Array  # [N] V_traj
-    scalars: dict[str, Array]
 
 
 class Updates(NamedTuple):
@@ -105,19 +78,8 @@ def make_updates(
       text_width: D of `Batch.texts`; 0 unless the critic reads a frozen encoder's texts.
     """
     critic = make_critic(config.critic, model.vocab_size)
-    clip = optax.clip_by_global_norm(config.max_grad_norm)
-    policy_tx = optax.chain(
-        clip,
-        optax.adam(
-            optax.linear_schedule(config.policy_lr / 10, config.policy_lr, config.policy_warmup)
-        ),
-    )
-    # The same state structure as `policy_tx`, so one state serves both phases.
-    imitation_tx = optax.chain(
-        clip,
-        optax.adam(optax.linear_schedule(0.0, config.imitation_lr, config.imitation_warmup)),
-    )
-    critic_tx = optax.chain(clip, optax.adamw(config.critic_lr, weight_decay=config.critic_decay))
+    policy_tx, imitation_tx = optimizer.for_policy(config), optimizer.for_imitation(config)
+    critic_tx = optimizer.for_critic(config)
 
     def init(key: Array, params: Any = None) -> LearnerState:
         policy_key, critic_key = jax.random.split(key)
@@ -179,9 +141,8 @@ def make_updates(
             return value + config.grounding * scalars["loss/grounding"], (log_probs, scalars)
 
         (_, (log_probs, scalars)), grads = jax.value_and_grad(loss, has_aux=True)(state.params)
-        changes, opt_state = imitation_tx.update(grads, state.opt_state, state.params)
-        params = optax.apply_updates(state.params, changes)
-        scalars["norm/policy_grad"] = optax.tree.norm(grads)
+        params, opt_state, told = optimizer.step(imitation_tx, grads, state.params, state.opt_state)
+        scalars |= told
         return state._replace(
             params=params, opt_state=opt_state, updates=state.updates + 1
         ), ImitationReport(-log_probs.sum(-1), scalars)
@@ -257,16 +218,15 @@ def make_updates(
         (_, (result, rho, entropy, outside, returns, grounding)), grads = jax.value_and_grad(
             loss, has_aux=True
         )(state.params)
-        changes, opt_state = policy_tx.update(grads, state.opt_state, state.params)
-        changes = jax.tree.map(lambda change: change * step_size, changes)
-        params = optax.apply_updates(state.params, changes)
+        params, opt_state, told = optimizer.step(
+            policy_tx, grads, state.params, state.opt_state, step_size
+        )
         targets = jnp.clip(returns.targets, 0.0, 1.0)
         if config.loss.advantage == "filtered":  # of successes alone values would learn but 1
             next_state = state
         else:
             next_state, _ = learn_values(state, batch, mixed(batch, targets))
         tokens = jnp.maximum((batch.action_ids > 0).sum(-1), 1)
-        count = jnp.maximum(batch.mask.sum(), 1.0)
         scalars = {
             "loss/policy": result.loss,
             "loss/grounding": grounding,
@@ -275,15 +235,9 @@ def make_updates(
             "policy/outside_tokens": (outside * batch.mask[:, None]).sum(),
             "policy/positive_share": result.positive,
             "policy/negative_share": result.negative,
-            "norm/policy_grad": optax.tree.norm(grads),
-            "offpolicy/rho_mean": (jnp.minimum(rho, config.rho_bar) * batch.mask).sum() / count,
-            "offpolicy/truncated_share": ((rho > config.rho_bar) * batch.mask).sum() / count,
-            "offpolicy/ess": jnp.square(rho.sum())
-            / jnp.maximum(jnp.square(rho).sum(), 1e-9)
-            / count,
-            "advantage/mean": (returns.advantages * batch.mask).sum() / count,
-            "value/mean": (v_t * batch.mask).sum() / count,
-            "value/outcome_mean": (batch.outcome * batch.mask).sum() / count,
+            **diagnostics.off_policy(rho, config.rho_bar, batch),
+            **diagnostics.values(v_t, values.instruction, returns.advantages, batch),
+            **told,
         }
         td = batch.reward + config.gamma * batch.discount * v_tp1 - v_t
         report = StepReport(

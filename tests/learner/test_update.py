@@ -151,6 +151,41 @@ def test_successes_ground_the_attention_and_failures_do_not(updates, state):
     assert grounding[False] == 0
 
 
+def test_gradients_that_are_not_finite_change_nothing_and_are_counted(updates, state):
+    rows = batch(episode(4))
+    broken = rows._replace(behaviour_log_probs=np.full_like(rows.behaviour_log_probs, np.nan))
+    before = jax.tree.map(np.array, (state.params, state.opt_state))
+    state, report = updates.improve(state, broken)
+    assert float(report.scalars["policy/skipped"]) == 1
+    jax.tree.map(np.testing.assert_array_equal, before, (state.params, state.opt_state))
+    state, report = updates.improve(state, rows)
+    assert float(report.scalars["policy/skipped"]) == 0
+
+
+def test_accumulated_gradients_make_one_step_of_their_mean():
+    accumulating = make_updates(MODEL, UpdateConfig(accumulate=2), FREE, sharding.make_mesh())
+    state, rows = accumulating.init(jax.random.key(0)), batch(episode(4))
+    began = jax.tree.map(np.array, state.params)
+    state, _ = accumulating.improve(state, rows)
+    jax.tree.map(np.testing.assert_array_equal, began, state.params)
+    state, _ = accumulating.improve(state, rows)
+    plain = make_updates(MODEL, UpdateConfig(), FREE, sharding.make_mesh())
+    once, _ = plain.improve(plain.init(jax.random.key(0)), rows)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), state.params, once.params
+    )
+
+
+def test_the_step_size_is_a_share_of_the_change(updates):
+    rows, changes = batch(episode(4)), []
+    for share in (1.0, 0.25):
+        state = updates.init(jax.random.key(0))
+        began = jax.tree.map(np.array, state.params)
+        state, _ = updates.improve(state, rows, share)
+        changes.append(jax.tree.map(lambda a, b: np.asarray(a) - b, state.params, began))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a / 4, b, atol=1e-7), *changes)
+
+
 def test_the_critic_learns_which_episodes_succeed(updates, state):
     mixed = batch(episode(4, seq=0), episode(4, seq=1, success=False))
     for _ in range(200):
