@@ -7,6 +7,7 @@ from typing import Any
 
 from common.errors import ConfigError
 from common.models.distribution import FREE, SamplingConfig
+from learner.health import HealthConfig
 from learner.monitor import REMEMBERED
 from learner.priorities import PriorityConfig
 from learner.update import UpdateConfig
@@ -68,6 +69,7 @@ class LearnerConfig:
     reinforce: ReinforceConfig = dataclasses.field(default_factory=ReinforceConfig)
     update: UpdateConfig = dataclasses.field(default_factory=UpdateConfig)
     priority: PriorityConfig = dataclasses.field(default_factory=PriorityConfig)
+    health: HealthConfig = dataclasses.field(default_factory=HealthConfig)
 
     def __post_init__(self) -> None:
         def require(holds: bool, sentence: str) -> None:

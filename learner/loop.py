@@ -20,6 +20,7 @@ from learner.archive import Archive
 from learner.checkpoint import Checkpoints
 from learner.config import LearnerConfig
 from learner.demonstrations import Demonstrations
+from learner.health import Health
 from learner.ingest import Ingest
 from learner.monitor import Monitor
 from learner.packing import pack
@@ -83,6 +84,7 @@ class Learner:
         )
         self._means = RunningMeans()
         self._monitor = Monitor()
+        self._health = Health(config.health)
         self._scalars: dict[str, Any] = {}
         self._explored = 0  # episodes of the policy that went to replay
         self._round_began = 0  # of a synchronous round: how many there were then
@@ -327,18 +329,19 @@ class Learner:
                 **self._monitor.status(version),
             }
         )
-        self._metrics.write(
-            self.progress.updates,
-            now - self._began,
-            {
-                "run/phase": self.progress.phase,
-                "run/version": version,
-                "actors/episodes": self.progress.episodes,
-                "replay/episodes": len(replay),
-                "replay/uses_a_step": replay.sampled_steps / max(replay.inserted_steps, 1),
-                "replay/late_updates": replay.late_updates,
-                **self._monitor.metrics(version),
-                **{name: float(value) for name, value in self._scalars.items()},
-                **{f"wire/{name}": count for name, count in self._ingest.counters.items()},
-            },
-        )
+        metrics = {
+            "run/phase": self.progress.phase,
+            "run/version": version,
+            "actors/episodes": self.progress.episodes,
+            "replay/episodes": len(replay),
+            "replay/uses_a_step": replay.sampled_steps / max(replay.inserted_steps, 1),
+            "replay/late_updates": replay.late_updates,
+            **self._monitor.metrics(version),
+            **{name: float(value) for name, value in self._scalars.items()},
+            **{f"wire/{name}": count for name, count in self._ingest.counters.items()},
+        }
+        self._metrics.write(self.progress.updates, now - self._began, metrics)
+        for sign in self._health.check(self.progress.episodes, metrics):
+            logger.warning("%s", sign)
+            if self.config.health.then == "stop":
+                raise DistRLError(sign)

@@ -1,4 +1,4 @@
-"""The optimizers of policy and critic, and a step that gradients which are no numbers can't spoil."""
+"""The optimizers, and a step that gradients which are no numbers can not spoil."""
 
 from __future__ import annotations
 
