@@ -296,7 +296,8 @@ class Learner:
     def _finish_if_done(self) -> None:
         elapsed_s = time.monotonic() - self._began
         limit_s = self.config.minutes * 60
-        enough = self.progress.episodes >= self.config.reinforce.episodes
+        wanted = self.config.reinforce.episodes
+        enough = not self._warming and self.progress.episodes >= wanted
         if enough or (limit_s and elapsed_s >= limit_s):
             self.progress.phase = "done"
             self._publish()
