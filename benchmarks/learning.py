@@ -2,8 +2,8 @@
 
 For each seed all start from one policy, warm-started on demonstrations, which no run replays; so
 they differ in what they learn online and in nothing else: as many actors, the same minutes, and the
-same bound on updates an episode. One JSON line a run, then one a preset; a run that is there already
-is not repeated, so an interrupted comparison goes on.
+same bound on updates an episode. One JSON line a run, then one a preset; a run that is there
+already is not repeated, so an interrupted comparison goes on.
 """
 
 from __future__ import annotations
