@@ -245,6 +245,8 @@ class Learner:
     def _remember(self, entries: list[Entry], report: StepReport) -> None:
         """Gives the replay new priorities and value targets of what was learned from."""
         self._take_scalars(report.scalars)
+        if self._skipped:
+            return  # what it says of the episodes is no number either
         start = 0
         for entry in entries:
             rows = slice(start, start + len(entry.episode))
@@ -330,7 +332,7 @@ class Learner:
                 **self._monitor.status(version),
             }
         )
-        metrics = {
+        metrics: dict[str, Any] = {
             "run/phase": self.progress.phase,
             "run/version": version,
             "actors/episodes": self.progress.episodes,

@@ -129,10 +129,11 @@ def policy_loss(
 
 
 def grounding(attention: Array, prompt_ids: Array, touched: Array) -> Array:
-    """Asks the tokens of a prompt to look, between them, at what the action taps.
+    """Asks that some token of the prompt looks at what the action taps.
 
     What is tapped stands in the action, but the actions' likelihood has hardly a gradient towards
     it: where to look and how to say what is seen there are a product, and both are small at first.
+    One token that looks is enough, so the others stay free.
 
     Args:
       attention: Of prompt tokens to image tokens, [N, S, I]; rows sum to 1.
@@ -140,10 +141,10 @@ def grounding(attention: Array, prompt_ids: Array, touched: Array) -> Array:
       touched: [N] the image token tapped; -1 for other actions.
 
     Returns:
-      Mean over the taps of -log of the mean attention that the tapped image token gets, in nats.
+      Mean over the taps of -log(1 - prod (1 - a)), a the attention of each token, in nats.
     """
-    real = prompt_ids > 0
     at = jnp.take_along_axis(attention, jnp.maximum(touched, 0)[:, None, None], axis=2)[..., 0]
-    share = (at * real).sum(axis=1) / jnp.maximum(real.sum(axis=1), 1)
+    missed = (jnp.log1p(-jnp.minimum(at, 1 - 1e-6)) * (prompt_ids > 0)).sum(axis=1)
     tapped = touched >= 0
-    return -(jnp.log(share + 1e-6) * tapped).sum() / jnp.maximum(tapped.sum(), 1)
+    seen = jnp.log(-jnp.expm1(missed) + 1e-6)
+    return -(seen * tapped).sum() / jnp.maximum(tapped.sum(), 1)

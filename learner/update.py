@@ -159,8 +159,9 @@ def make_updates(
             return value_loss(critic.apply(critic_params, batch), batch, targets, config.smoothing)
 
         value, grads = jax.value_and_grad(loss)(state.critic_params)
-        changes, opt_state = critic_tx.update(grads, state.critic_opt_state, state.critic_params)
-        params = optax.apply_updates(state.critic_params, changes)
+        params, opt_state, _ = optimizer.step(
+            critic_tx, grads, state.critic_params, state.critic_opt_state
+        )
         return state._replace(critic_params=params, critic_opt_state=opt_state), value
 
     def improve_critic(state: LearnerState, batch: Batch) -> tuple[LearnerState, dict[str, Array]]:

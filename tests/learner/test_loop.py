@@ -56,7 +56,7 @@ class Nothing:
 
 
 def report(batch, skipped):
-    rows = np.zeros(len(batch.reward), np.float32)
+    rows = np.full(len(batch.reward), np.nan if skipped else 0.0, np.float32)
     scalars = {"policy/skipped": float(skipped)}
     return StepReport(rows, rows, rows, rows, rows, scalars)
 

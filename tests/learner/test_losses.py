@@ -93,7 +93,7 @@ def test_an_unknown_form_is_named():
         PolicyLossConfig(penalty="los")
 
 
-def test_grounding_is_the_attention_that_the_tapped_token_gets_from_all_of_the_prompt():
+def test_grounding_is_the_chance_that_some_token_of_the_prompt_looks_at_what_is_tapped():
     rng = np.random.default_rng(0)
     attention = rng.dirichlet(np.ones(6), (4, 5)).astype(np.float32)
     prompt_ids = np.array([[7, 7, 7, 0, 0], [7] * 5, [7, 0, 0, 0, 0], [7] * 5])
@@ -102,9 +102,17 @@ def test_grounding_is_the_attention_that_the_tapped_token_gets_from_all_of_the_p
     for row, token in enumerate(touched):
         if token >= 0:
             real = prompt_ids[row] > 0
-            terms.append(-np.log(attention[row, real, token].mean()))
+            terms.append(-np.log(1 - np.prod(1 - attention[row, real, token])))
     assert grounding(attention, prompt_ids, touched) == pytest.approx(np.mean(terms), rel=1e-4)
     assert grounding(attention, prompt_ids, np.full(4, -1)) == 0
+
+
+def test_one_token_that_looks_is_enough():
+    attention = np.full((1, 3, 4), 0.25, np.float32)
+    attention[0, 1] = [0, 1, 0, 0]
+    assert grounding(attention, np.full((1, 3), 7), np.array([1])) == pytest.approx(0, abs=1e-4)
+    slope = jax.grad(lambda a: grounding(a, np.full((1, 3), 7), np.array([1])))(attention)
+    assert np.isfinite(np.asarray(slope)).all()
 
 
 def test_grounding_raises_the_attention_to_what_is_tapped_and_to_nothing_where_nothing_is():

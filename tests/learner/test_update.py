@@ -154,10 +154,10 @@ def test_successes_ground_the_attention_and_failures_do_not(updates, state):
 def test_gradients_that_are_not_finite_change_nothing_and_are_counted(updates, state):
     rows = batch(episode(4))
     broken = rows._replace(behaviour_log_probs=np.full_like(rows.behaviour_log_probs, np.nan))
-    before = jax.tree.map(np.array, (state.params, state.opt_state))
+    before = jax.tree.map(np.array, state._replace(updates=None))
     state, report = updates.improve(state, broken)
     assert float(report.scalars["policy/skipped"]) == 1
-    jax.tree.map(np.testing.assert_array_equal, before, (state.params, state.opt_state))
+    jax.tree.map(np.testing.assert_array_equal, before, state._replace(updates=None))
     state, report = updates.improve(state, rows)
     assert float(report.scalars["policy/skipped"]) == 0
 
@@ -183,7 +183,7 @@ def test_the_step_size_is_a_share_of_the_change(updates):
         began = jax.tree.map(np.array, state.params)
         state, _ = updates.improve(state, rows, share)
         changes.append(jax.tree.map(lambda a, b: np.asarray(a) - b, state.params, began))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a / 4, b, atol=1e-7), *changes)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a / 4, b, atol=3e-7), *changes)
 
 
 def test_the_critic_learns_which_episodes_succeed(updates, state):
