@@ -10,7 +10,7 @@ from common.models.distribution import FREE, SamplingConfig
 from learner.health import HealthConfig
 from learner.monitor import REMEMBERED
 from learner.priorities import PriorityConfig
-from learner.update import UpdateConfig
+from learner.update_config import UpdateConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +40,7 @@ class ReinforceConfig:
     replay_episodes: int = 400
     max_uses: float = 4.5  # samples a step on average: the update-to-data bound
     publish_every: int = 2  # updates
+    sweep_every: int = 0  # updates between looks at what was not sampled lately; 0: none
     final_step_size: float = 1.0  # share of the learning rate at the end, linearly from 1
     synchronous: bool = False  # actors wait while the learner learns, and the other way round
     round_episodes: int = 16  # of one such round

@@ -78,6 +78,7 @@ def make_learner(tmp_path):
             imitate=None,
             improve=lambda state, batch, step_size: (state, report(batch, skipped)),
             improve_critic=None,
+            measure=None,
             init=None,
             restart_policy_optimizer=lambda state: state,
         )
