@@ -17,7 +17,7 @@ from learner.update_config import UpdateConfig
 class WarmStartConfig:
     """Demonstrations and the supervised start; 0 demonstrations skips it."""
 
-    demonstrations: int = 700  # episodes
+    demonstrations: int = 800  # episodes
     begin: int = 100  # episodes before the first gradient step
     batch: int = 32  # steps
     success: float = 0.3  # stop when the weaker half of the task families reaches this

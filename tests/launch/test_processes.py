@@ -193,3 +193,16 @@ def test_the_message_ends_with_the_last_twenty_lines_of_the_log(tmp_path):
             check_until(supervisor, lambda: False)
     lines = str(caught.value).splitlines()
     assert lines[1:] == [f"line {i}" for i in range(2980, 3000)]
+
+
+def test_a_nice_program_gives_way(tmp_path):
+    code = "import os, time; print(os.getpriority(os.PRIO_PROCESS, 0), flush=True); time.sleep(9)"
+    late = "import time; time.sleep(.3)\n" + code
+    with Supervisor(tmp_path) as supervisor:
+        for name, nice in (("keen", 0), ("nice", 5)):
+            supervisor.start(Program(name, python(late), nice=nice))
+        mine = os.getpriority(os.PRIO_PROCESS, 0)
+        for name, expected in (("keen", mine), ("nice", min(mine + 5, 5))):
+            path = supervisor.log_path(name)
+            wait_for(lambda path=path: path.exists() and path.read_text().strip())
+            assert int(path.read_text()) == expected
