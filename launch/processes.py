@@ -159,7 +159,8 @@ class Supervisor:
                 start_new_session=True,
             )
         if program.nice:
-            os.setpriority(os.PRIO_PGRP, process.pid, program.nice)
+            own = os.getpriority(os.PRIO_PROCESS, 0)
+            os.setpriority(os.PRIO_PGRP, process.pid, min(own + program.nice, 19))
         return process
 
     def _ended(self, child: _Child) -> None:

@@ -196,13 +196,11 @@ def test_the_message_ends_with_the_last_twenty_lines_of_the_log(tmp_path):
 
 
 def test_a_nice_program_gives_way(tmp_path):
-    code = "import os, time; print(os.getpriority(os.PRIO_PROCESS, 0), flush=True); time.sleep(9)"
-    late = "import time; time.sleep(.3)\n" + code
+    code = "import os, time; time.sleep(.3); print(os.getpriority(os.PRIO_PROCESS, 0), flush=True)"
+    mine = os.getpriority(os.PRIO_PROCESS, 0)
     with Supervisor(tmp_path) as supervisor:
-        for name, nice in (("keen", 0), ("nice", 5)):
-            supervisor.start(Program(name, python(late), nice=nice))
-        mine = os.getpriority(os.PRIO_PROCESS, 0)
-        for name, expected in (("keen", mine), ("nice", min(mine + 5, 5))):
+        for name, nice, expected in (("keen", 0, mine), ("nice", 5, min(mine + 5, 19))):
+            supervisor.start(Program(name, python(f"{code}; time.sleep(9)"), nice=nice))
             path = supervisor.log_path(name)
-            wait_for(lambda path=path: path.exists() and path.read_text().strip())
+            wait_for(lambda path=path: path.read_text().strip(), "its word")
             assert int(path.read_text()) == expected
