@@ -19,6 +19,7 @@ import logging
 import mmap
 import os
 import pathlib
+import re
 import struct
 import time
 import zlib
@@ -103,6 +104,7 @@ class Part:
             with _worded(self.path.parent):
                 self._file.seek(self.manifest.chunk(index).start)
                 self._file.write(data)
+                self._file.flush()
             del self.missing[index]
             return
         self._bad_chunks += 1
@@ -133,7 +135,8 @@ class Part:
 
     def close(self) -> None:
         """Leaves it to whoever goes on."""
-        self._file.close()
+        with contextlib.suppress(OSError):  # of a full disk; what is not there is asked for again
+            self._file.close()
 
     def _holds(self, index: int) -> bool:
         place = self.manifest.chunk(index)
@@ -218,7 +221,7 @@ class Cache:
         """Removes what was not used for longest until the folder is within its limit."""
         used = set(in_use)
         found: list[tuple[float, int, pathlib.Path]] = []
-        for path in self._folder.iterdir():
+        for path in filter(_is_ours, self._folder.iterdir()):
             with contextlib.suppress(FileNotFoundError):
                 status = path.stat()
                 found.append((max(status.st_atime, status.st_mtime), status.st_size, path))
@@ -230,6 +233,10 @@ class Cache:
                 path.unlink(missing_ok=True)
                 total -= size
                 logger.info("Removed %s, as the folder of parameters is full.", path)
+
+
+def _is_ours(path: pathlib.Path) -> bool:
+    return re.match(r"[0-9a-f]{64}\.", path.name) is not None
 
 
 def _read(file: BinaryIO, tensor: weights.Tensor) -> np.ndarray:

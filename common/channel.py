@@ -212,6 +212,7 @@ class Handshakes:
     def close(self) -> None:
         """Comes before the socket is closed."""
         self._socket.disable_monitor()
+        self._monitor.close(0)
 
 
 def split_address(address: str, lowest_port: int = 1) -> tuple[str, int]:

@@ -126,14 +126,15 @@ def test_a_killed_actor_s_download_is_gone_on_with(publisher, make_reader, tmp_p
     )
     try:
         deadline = time.monotonic() + 20
-        while publisher.counters.get("chunks", 0) < 5:
+        while publisher.counters.get("chunks", 0) < 8:
             assert time.monotonic() < deadline and process.poll() is None
             time.sleep(0.01)
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
+    before = publisher.counters["chunks"]  # of which some never arrived
     check(fetch(make_reader()), 0)
-    assert publisher.counters["chunks"] <= CHUNKS + 2 * download.CREDIT
+    assert publisher.counters["chunks"] - before <= CHUNKS - (before - download.CREDIT)
     assert len(files(tmp_path / "cache")) == 1
 
 
@@ -208,12 +209,13 @@ def test_a_part_that_does_not_fit_its_digests_is_fetched_again(publisher, make_r
 
 def test_the_folder_keeps_to_its_limit_and_keeps_what_is_in_use(tmp_path):
     cache = Cache(tmp_path / "c", limit_bytes=2500)
-    for age, name in enumerate("abcd"):
+    names = [f"{digit * 64}.float32" for digit in "abcd"]
+    for age, name in enumerate([*names, "letter.txt"]):
         path = tmp_path / "c" / name
         path.write_bytes(bytes(1000))
         os.utime(path, (1000 - age, 1000 - age))
-    cache.prune({"d"})
-    assert files(tmp_path / "c") == ["a", "d"]
+    cache.prune({names[3]})
+    assert files(tmp_path / "c") == [names[0], names[3], "letter.txt"]  # which is not ours
 
 
 def test_a_full_disk_is_a_sentence(publisher, make_reader):
