@@ -13,6 +13,7 @@ import functools
 import logging
 import os
 import pathlib
+import re
 import signal
 import socket
 import sys
@@ -56,6 +57,11 @@ class Args:
     """How long to wait for a learner at the start."""
     lost_timeout_s: float = 120.0
     """How long to wait for a learner that went away."""
+    spool: pathlib.Path | None = None
+    """Where episodes wait for the learner, in a folder of the actor's name; by default distrl/spool
+    in $XDG_STATE_HOME or ~/.local/state."""
+    spool_mb: int = 1024
+    """How much may wait there; when it is full, the actor stops playing."""
     settle_s: float | None = None
     """Wait between an action and its screenshot; by default what the kind of phone needs."""
     vision_folder: pathlib.Path | None = None
@@ -89,6 +95,8 @@ def _check(args: Args) -> None:
             raise ConfigError(f"--{flag} must be above 0, not {getattr(args, name)}.")
     if not 0 <= args.seed < 2**31:
         raise ConfigError(f"--seed must be in 0..{2**31 - 1}, not {args.seed}.")
+    if args.spool_mb < 1:
+        raise ConfigError(f"--spool-mb must be 1 or more, not {args.spool_mb}.")
     if args.vision_folder is not None and not args.vision_folder.is_dir():
         raise ConfigError(f"--vision-folder {args.vision_folder} is not a folder.")
     if args.settle_s is not None and not 0 <= args.settle_s <= 60:
@@ -101,6 +109,7 @@ def _run(args: Args) -> None:
     from actors.client import LearnerClient
     from actors.device import emulator
     from actors.loop import Actor, ActorConfig
+    from actors.spool import Spool
     from common.models import vision
 
     extractor = functools.partial(
@@ -116,13 +125,17 @@ def _run(args: Args) -> None:
             lost_timeout_s=args.lost_timeout_s,
             settle_s=args.settle_s,
         )
-        client = LearnerClient(
-            args.learner, config.name, config.boot, device.serial, device.simulated
-        )
-        try:
-            Actor(client, device, judge, config, extractor).run()
-        finally:
-            client.close(timeout_s=1.0)
+        state = pathlib.Path(os.environ.get("XDG_STATE_HOME", "~/.local/state")).expanduser()
+        spools = args.spool or state / "distrl" / "spool"
+        folder = spools / re.sub(r"[^\w.@-]", "_", config.name)
+        with Spool(folder, args.spool_mb * 2**20) as spool:
+            client = LearnerClient(
+                args.learner, config.name, config.boot, device.serial, device.simulated, spool
+            )
+            try:
+                Actor(client, device, judge, config, extractor).run()
+            finally:
+                client.close(timeout_s=1.0)
 
 
 def make_judge(kind: str, model: str, variables: Mapping[str, str]) -> Judge:

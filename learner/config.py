@@ -38,6 +38,8 @@ class ReinforceConfig:
     critic_steps: int = 512
     replay_episodes: int = 400
     max_uses: float = 4.5  # samples a step on average: the update-to-data bound
+    min_uses: float = 0.0  # below, actors wait for the learner; 0: they never do
+    max_lag: int = 0  # versions that an episode's policy may be old on arrival; 0: any
     publish_every: int = 2  # updates
 
 
@@ -105,6 +107,11 @@ class LearnerConfig:
             "reinforce.warmup_episodes must not be above reinforce.replay_episodes.",
         )
         require(self.reinforce.max_uses > 0, "reinforce.max_uses must be above 0.")
+        require(
+            0 <= self.reinforce.min_uses <= self.reinforce.max_uses,
+            "reinforce.min_uses must be in 0..reinforce.max_uses, or both sides would wait.",
+        )
+        require(self.reinforce.max_lag >= 0, "reinforce.max_lag must not be negative.")
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

@@ -15,35 +15,23 @@ from common.channel import Mode
 from common.metrics import MetricsWriter
 from common.models import lora
 from common.types import Version
+from learner import reports
 from learner.archive import Archive
 from learner.checkpoint import Checkpoints
 from learner.config import LearnerConfig
-from learner.demonstrations import Demonstrations
-from learner.ingest import Ingest
-from learner.monitor import Monitor
+from learner.feed import Arrival, Feed
+from learner.ingest_process import IngestProcess
+from learner.memory import Memory
 from learner.packing import pack
-from learner.priorities import EpisodeTerms, RunningMeans, priority
+from learner.priorities import EpisodeTerms, priority
+from learner.progress import Progress
 from learner.publish import Publisher
-from learner.replay import Entry, Replay
+from learner.replay import Entry
 from learner.update import LearnerState, StepReport, Updates
 
 logger = logging.getLogger(__name__)
 
 SILENT_S = 1.5  # an actor that was not heard for so long has stopped; it speaks every half second
-
-
-@dataclasses.dataclass
-class Progress:
-    """Where a run is; saved with every checkpoint."""
-
-    phase: str = "warm start"  # then "reinforce", then "done"
-    lineage: int = 0
-    version: int = 0  # of the published parameters
-    updates: int = 0
-    demonstrations: int = 0
-    episodes: int = 0  # of the policy, in the phase "reinforce"
-    wall_s: float = 0.0
-    warm_start_step: int | None = None  # the checkpoint at the end of the warm start
 
 
 class Learner:
@@ -57,7 +45,9 @@ class Learner:
         progress: Progress,
         rng: np.random.Generator,
         *,
-        ingest: Ingest,
+        ingest: IngestProcess,
+        feed: Feed,
+        memory: Memory,
         publisher: Publisher,
         checkpoints: Checkpoints,
         metrics: MetricsWriter,
@@ -71,16 +61,11 @@ class Learner:
         self._metrics, self._archive, self._meta = metrics, archive, meta
         self._encode = encode  # prompts, for the critic
         self._horizon = max(config.horizon.values())
-        unexpected = priority(EpisodeTerms(0.0, 0.0, 0.0), 1.0, 0.0, config.priority)
-        self._replay = Replay(config.reinforce.replay_episodes, rng, largest=max(1.0, unexpected))
-        self._demos = Demonstrations(
-            max(config.warm_start.demonstrations, 1) * self._horizon, meta["model"]["image_grid"]
-        )
-        self._means = RunningMeans()
-        self._monitor = Monitor()
+        self._feed, self._memory = feed, memory
+        # What the newest finished checkpoint needs of the journal.
+        self._needed = (memory.live(), progress.position)
         self._scalars: dict[str, Any] = {}
-        self._explored = 0  # episodes of the policy that went to replay
-        self._critic_updates = 0
+        self._is_behind = False  # the data is more than it can learn from
         self._began = time.monotonic() - progress.wall_s
         self._saved = self._reported = time.monotonic()
 
@@ -101,6 +86,7 @@ class Learner:
             self._finish_if_done()
         self._save()
         self._checkpoints.wait()
+        self._ingest.retain(*self._needed)
         self._report(force=True)
 
     def farewell(self, timeout_s: float) -> None:
@@ -112,45 +98,56 @@ class Learner:
         while time.monotonic() < deadline:
             if all(actor["last_seen_s"] > SILENT_S for actor in self._ingest.actors.values()):
                 return
-            self._ingest.drain()
+            # Nobody reads any more, and room for what the actors still have: a later run reads it.
+            self._ingest.consumed(self._ingest.wait(0, 0.0))
             time.sleep(0.1)
 
     # Stages of the loop.
 
     def _receive(self, timeout_s: float = 0.0) -> None:
         """Takes what arrived: demonstrations to one side, the policy's episodes to replay."""
-        first = self._ingest.get(timeout_s)
-        episodes = [] if first is None else [first, *self._ingest.drain()]
-        for episode in episodes:
-            self._archive.write(episode)
-            self._monitor.add(episode)
-            if episode.source == "expert":
-                wanted = self.config.warm_start.demonstrations
-                if self._warming and episode.success and len(self._demos) < wanted:
-                    self._demos.insert(episode)
-                    self.progress.demonstrations = len(self._demos)
-            elif not self._warming:  # till then they are there to measure the policy
-                self.progress.episodes += 1
-                self._explored += 1
-                filtered = self.config.priority.successes_only and not episode.success
-                self._replay.insert(episode, weight=0.0 if filtered else None)
-        enough = len(self._demos) >= self.config.warm_start.demonstrations
-        mode = Mode.EXPLORE if enough or not self._warming else Mode.DEMONSTRATE
-        self._ingest.set_pulse(self.progress.lineage, self.progress.version, mode)
+        end = self._ingest.wait(self.progress.position, timeout_s)
+        for arrival in self._feed.take(end):
+            self._keep(arrival)
+            self.progress.position = arrival.position + 1
+        self._ingest.consumed(self.progress.position)
+        self._ingest.set_pulse(self.progress.lineage, self.progress.version, self._mode())
+
+    def _keep(self, arrival: Arrival) -> None:
+        position, episode = arrival
+        memory = self._memory
+        self._archive.write(episode, position)
+        memory.monitor.add(episode, position)
+        if episode.source == "expert":
+            wanted = self.config.warm_start.demonstrations
+            if self._warming and episode.success and len(memory.demonstrations) < wanted:
+                memory.demonstrations.insert(episode, position)
+                self.progress.demonstrations = len(memory.demonstrations)
+        elif not self._warming:  # till then they are there to measure the policy
+            self.progress.episodes += 1
+            filtered = self.config.priority.successes_only and not episode.success
+            memory.replay.insert(episode, 0.0 if filtered else None, position=position)
+
+    def _mode(self) -> Mode:
+        """Returns what the actors are to do: nothing while their episodes would only be evicted."""
+        wanted = self.config.warm_start.demonstrations
+        if self._warming and len(self._memory.demonstrations) < wanted:
+            return Mode.DEMONSTRATE
+        return Mode.WAIT if self._is_behind else Mode.EXPLORE
 
     def _warm_start(self) -> bool:
         """One gradient step of imitation, and the end of this phase by measured success."""
-        config = self.config.warm_start
-        if len(self._demos) < min(config.begin, config.demonstrations):
+        config, demonstrations = self.config.warm_start, self._memory.demonstrations
+        if len(demonstrations) < min(config.begin, config.demonstrations):
             return False
-        rows, steps = self._demos.sample(config.batch, self._rng)
+        rows, steps = demonstrations.sample(config.batch, self._rng)
         self._state, report = self._updates.imitate(self._state, steps)
-        self._demos.update(rows, np.asarray(report.losses))
+        demonstrations.update(rows, np.asarray(report.losses))
         self._scalars.update(report.scalars)
         self.progress.updates += 1
         if self.progress.updates % config.publish_every == 0:
             self._publish()
-        success = self._monitor.weaker_success(config.window)
+        success = self._memory.monitor.weaker_success(config.window)
         reached = success is not None and success >= config.success
         if reached or self.progress.updates >= config.max_updates:
             logger.info(
@@ -167,20 +164,21 @@ class Learner:
         self.progress.phase = "reinforce"
         self.progress.warm_start_step = self.progress.updates
         self._checkpoints.pin(self.progress.updates)
+        self._state = self._updates.restart_policy_optimizer(self._state)
+        self._memory.end_demonstrations()
         self._publish()
         self._save()
-        self._state = self._updates.restart_policy_optimizer(self._state)
-        for episode in self._demos:  # replayed, until newer ones take their place
-            self._replay.insert(episode, fresh=False)
+        # What comes next goes to replay: also in a later life, which begins at this checkpoint.
+        self._checkpoints.wait()
 
     def _reinforce(self) -> bool:
         """The critic's own steps, then one of the policy, as the update-to-data bound allows."""
-        config = self.config.reinforce
-        replay = self._replay
+        config, replay = self.config.reinforce, self._memory.replay
         allowed = config.max_uses * replay.inserted_steps - replay.sampled_steps
-        if self._explored < config.warmup_episodes or allowed < config.batch_steps:
+        self._is_behind = False
+        if self.progress.episodes < config.warmup_episodes or allowed < config.batch_steps:
             return False
-        warmup = config.critic_warmup if self._critic_updates == 0 else 0
+        warmup = config.critic_warmup if self.progress.critic_updates == 0 else 0
         for _ in range(warmup + config.critic_updates):
             self._improve_critic()
         entries = replay.sample(config.batch_steps)
@@ -192,13 +190,15 @@ class Learner:
         self.progress.updates += 1
         if self.progress.updates % config.publish_every == 0:
             self._publish()
+        missing = config.min_uses * replay.inserted_steps - replay.sampled_steps
+        self._is_behind = missing > config.batch_steps
         return True
 
     # Parts of the stages.
 
     def _improve_critic(self) -> None:
         size, chosen = self.config.reinforce.critic_steps, []
-        for entry in self._replay.sample_uniform(size):
+        for entry in self._memory.replay.sample_uniform(size):
             if len(entry.episode) > size:
                 break
             chosen.append(entry)
@@ -206,7 +206,7 @@ class Learner:
         batch = pack(chosen, self.config.reinforce.critic_steps, self._horizon, self._encode)
         self._state, scalars = self._updates.improve_critic(self._state, batch)
         self._scalars.update(scalars)
-        self._critic_updates += 1
+        self.progress.critic_updates += 1
 
     def _remember(self, entries: list[Entry], report: StepReport) -> None:
         """Gives the replay new priorities and value targets of what was learned from."""
@@ -220,14 +220,14 @@ class Learner:
                 float(report.rho[rows].mean()),
                 float(report.entropy[rows].mean()),
             )
-            self._means.update(terms)
+            self._memory.means.update(terms)
             weight = priority(
-                self._means.normalise(terms),
+                self._memory.means.normalise(terms),
                 float(entry.episode.success),
                 float(report.instruction_value[rows.start]),
                 self.config.priority,
             )
-            self._replay.update(entry.handle, weight, np.asarray(report.targets[rows]))
+            self._memory.replay.update(entry.handle, weight, np.asarray(report.targets[rows]))
 
     def _publish(self) -> None:
         self.progress.version += 1
@@ -237,7 +237,7 @@ class Learner:
 
     def _save(self) -> None:
         self.progress.wall_s = time.monotonic() - self._began
-        self._checkpoints.save(
+        is_new = self._checkpoints.save(
             self.progress.updates,
             self._state,
             {
@@ -245,7 +245,11 @@ class Learner:
                 "progress": dataclasses.asdict(self.progress),
                 "rng": self._rng.bit_generator.state,
             },
+            self._memory.save(),
         )
+        if is_new:  # and the one before is finished
+            self._ingest.retain(*self._needed)
+            self._needed = (self._memory.live(), self.progress.position)
         self._saved = time.monotonic()
 
     def _finish_if_done(self) -> None:
@@ -269,33 +273,7 @@ class Learner:
         if not force and now - self._reported < 1.0:
             return
         self._reported = now
-        version, replay = self.progress.version, self._replay
-        self._ingest.set_status(
-            {
-                "phase": self.progress.phase,
-                "updates": self.progress.updates,
-                "demonstrations": self.progress.demonstrations,
-                "target_demonstrations": self.config.warm_start.demonstrations,
-                "episodes": self.progress.episodes,
-                "target_episodes": self.config.reinforce.episodes,
-                "version": version,
-                "replay_episodes": len(replay),
-                "elapsed_s": now - self._began,
-                **self._monitor.status(version),
-            }
-        )
-        self._metrics.write(
-            self.progress.updates,
-            now - self._began,
-            {
-                "run/phase": self.progress.phase,
-                "run/version": version,
-                "actors/episodes": self.progress.episodes,
-                "replay/episodes": len(replay),
-                "replay/uses_a_step": replay.sampled_steps / max(replay.inserted_steps, 1),
-                "replay/late_updates": replay.late_updates,
-                **self._monitor.metrics(version),
-                **{name: float(value) for name, value in self._scalars.items()},
-                **{f"wire/{name}": count for name, count in self._ingest.counters.items()},
-            },
-        )
+        elapsed_s, memory = now - self._began, self._memory
+        self._ingest.set_status(reports.status(self.progress, self.config, memory, elapsed_s))
+        values = reports.metrics(self.progress, memory, self._scalars, self._ingest.counters)
+        self._metrics.write(self.progress.updates, elapsed_s, values)

@@ -27,10 +27,13 @@ START_S = 10.0
 JAX_CACHE = tempfile.TemporaryDirectory(prefix="jax-")
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ["JAX_COMPILATION_CACHE_DIR"] = JAX_CACHE.name
+STATE = tempfile.TemporaryDirectory(prefix="state-")  # where actors spool
+os.environ["XDG_STATE_HOME"] = STATE.name
 
 
 def pytest_unconfigure():
     JAX_CACHE.cleanup()
+    STATE.cleanup()
 
 
 class AdbServer:
