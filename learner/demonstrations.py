@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from common import actions
 from common.types import Episode
+from learner.packing import touched_token
 from learner.sum_tree import SumTree
 
 
@@ -95,14 +95,3 @@ class Demonstrations:
                 self.insert(episodes[position], position)
                 for row, loss in enumerate(of_steps, self._ends[-1] - len(of_steps)):
                     self._tree.set(row, float(loss))
-
-
-def touched_token(action: str, grid: tuple[int, int] | None) -> int:
-    """Returns which image token an action's text taps; -1 if it taps none, or there is no grid."""
-    parsed = actions.parse(action)
-    if grid is None or not isinstance(parsed, actions.Action) or not parsed.is_tap:
-        return -1
-    row, column = (
-        min(int(at * cells), cells - 1) for at, cells in zip(parsed.touch_yx, grid, strict=True)
-    )
-    return row * grid[1] + column

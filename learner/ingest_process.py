@@ -170,7 +170,7 @@ class IngestProcess:
         report = json.loads(data)
         if "error" in report:
             raise errors.ConfigError(report["error"])
-        self._report = report
+        self._report |= report
 
     def _revive(self, timeout_s: float) -> None:
         """Starts a process that has ended again, after a while, and within the budget."""
@@ -261,21 +261,23 @@ def _serve(ingest: Ingest, connection: Connection) -> None:
     end, report_at = -1, 0.0
     while not ended.is_set():
         newest, now = ingest.wait(max(end, 0), 0.1), time.monotonic()
-        if newest != end or now >= report_at:
-            end, report_at = newest, now + REPORT_S
-            report = {"port": ingest.port, "end": end}
-            report |= {"actors": ingest.actors, "counters": ingest.counters}
-            _send(connection, report)
+        if now >= report_at:
+            report_at = now + REPORT_S
+            _send(connection, {"actors": ingest.actors, "counters": ingest.counters})
+        if newest != end:
+            end = newest
+            _send(connection, {"end": end, "port": ingest.port})
 
 
 def _obey(ingest: Ingest, connection: Connection, ended: threading.Event) -> None:
     commands: dict[str, Callable[..., None]] = {name: getattr(ingest, name) for name in COMMANDS}
-    try:
-        while True:
+    while not ended.is_set():
+        try:
             name, *arguments = json.loads(connection.recv_bytes())
+        except (EOFError, OSError):
+            ended.set()
+        else:
             commands[name](*arguments)
-    except (EOFError, OSError):
-        ended.set()
 
 
 def _send(connection: Connection, report: dict[str, Any]) -> None:

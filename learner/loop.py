@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from common.channel import Mode
+from common.errors import DistRLError
 from common.metrics import MetricsWriter
 from common.models import lora
 from common.types import Version
@@ -20,17 +21,20 @@ from learner.archive import Archive
 from learner.checkpoint import Checkpoints
 from learner.config import LearnerConfig
 from learner.feed import Arrival, Feed
+from learner.health import Health
 from learner.ingest_process import IngestProcess
 from learner.memory import Memory
 from learner.packing import pack
-from learner.priorities import EpisodeTerms, priority
+from learner.priorities import importance
 from learner.progress import Progress
 from learner.publish import Publisher
 from learner.replay import Entry
-from learner.update import LearnerState, StepReport, Updates
+from learner.state import LearnerState, StepReport
+from learner.update import Updates
 
 logger = logging.getLogger(__name__)
 
+MOST_SKIPPED = 20  # updates in a row
 SILENT_S = 1.5  # an actor that was not heard for so long has stopped; it speaks every half second
 
 
@@ -61,11 +65,14 @@ class Learner:
         self._metrics, self._archive, self._meta = metrics, archive, meta
         self._encode = encode  # prompts, for the critic
         self._horizon = max(config.horizon.values())
+        self._grid = meta["model"]["image_grid"]
         self._feed, self._memory = feed, memory
         # What the newest finished checkpoint needs of the journal.
         self._needed = (memory.live(), progress.position)
+        self._health = Health(config.health)
         self._scalars: dict[str, Any] = {}
         self._is_behind = False  # the data is more than it can learn from
+        self._skipped = 0  # updates in a row whose gradients were not finite
         self._began = time.monotonic() - progress.wall_s
         self._saved = self._reported = time.monotonic()
 
@@ -133,7 +140,7 @@ class Learner:
         wanted = self.config.warm_start.demonstrations
         if self._warming and len(self._memory.demonstrations) < wanted:
             return Mode.DEMONSTRATE
-        return Mode.WAIT if self._is_behind else Mode.EXPLORE
+        return Mode.WAIT if self._is_behind or self._round_is_full() else Mode.EXPLORE
 
     def _warm_start(self) -> bool:
         """One gradient step of imitation, and the end of this phase by measured success."""
@@ -143,7 +150,7 @@ class Learner:
         rows, steps = demonstrations.sample(config.batch, self._rng)
         self._state, report = self._updates.imitate(self._state, steps)
         demonstrations.update(rows, np.asarray(report.losses))
-        self._scalars.update(report.scalars)
+        self._take_scalars(report.scalars)
         self.progress.updates += 1
         if self.progress.updates % config.publish_every == 0:
             self._publish()
@@ -163,6 +170,7 @@ class Learner:
     def _end_warm_start(self) -> None:
         self.progress.phase = "reinforce"
         self.progress.warm_start_step = self.progress.updates
+        self.progress.warm_start_wall_s = time.monotonic() - self._began
         self._checkpoints.pin(self.progress.updates)
         self._state = self._updates.restart_policy_optimizer(self._state)
         self._memory.end_demonstrations()
@@ -174,27 +182,61 @@ class Learner:
     def _reinforce(self) -> bool:
         """The critic's own steps, then one of the policy, as the update-to-data bound allows."""
         config, replay = self.config.reinforce, self._memory.replay
-        allowed = config.max_uses * replay.inserted_steps - replay.sampled_steps
         self._is_behind = False
+        allowed = config.max_uses * replay.inserted_steps - replay.sampled_steps
+        if config.synchronous and not self._round_is_full():
+            return False
         if self.progress.episodes < config.warmup_episodes or allowed < config.batch_steps:
+            if config.synchronous:
+                self.progress.round_began = self.progress.episodes
+                self._publish()
             return False
         warmup = config.critic_warmup if self.progress.critic_updates == 0 else 0
         for _ in range(warmup + config.critic_updates):
             self._improve_critic()
-        entries = replay.sample(config.batch_steps)
+        if max_lag := self.config.priority.max_lag:
+            replay.expire(self.progress.version - max_lag)
+        entries = replay.sample(config.batch_steps, self.config.priority.top_share)
         if not entries:
             return False
-        batch = pack(entries, config.batch_steps, self._horizon, self._encode)
-        self._state, report = self._updates.improve(self._state, batch)
+        weights = np.array([replay.weight(entry.handle) for entry in entries])
+        batch = pack(
+            entries,
+            config.batch_steps,
+            self._horizon,
+            self._encode,
+            self._grid,
+            importance(weights, self.config.priority.beta).tolist(),
+        )
+        size = 1 - (1 - config.final_step_size) * self._share_done()
+        self._state, report = self._updates.improve(self._state, batch, size)
+        self._scalars["policy/step_size"] = size
         self._remember(entries, jax.device_get(report))
         self.progress.updates += 1
         if self.progress.updates % config.publish_every == 0:
             self._publish()
+        if config.sweep_every and self.progress.updates % config.sweep_every == 0:
+            self._sweep()
         missing = config.min_uses * replay.inserted_steps - replay.sampled_steps
         self._is_behind = missing > config.batch_steps
         return True
 
     # Parts of the stages.
+
+    def _share_done(self) -> float:
+        """How much of the online phase is over, by episodes or by time, in 0..1."""
+        done = self.progress.episodes / max(self.config.reinforce.episodes, 1)
+        if limit_s := self.config.minutes * 60:
+            began = self.progress.warm_start_wall_s
+            elapsed_s = time.monotonic() - self._began
+            done = max(done, (elapsed_s - began) / max(limit_s - began, 1e-6))
+        return min(max(done, 0.0), 1.0)
+
+    def _round_is_full(self) -> bool:
+        """Whether a synchronous round has its episodes, so that the actors wait for the updates."""
+        config = self.config.reinforce
+        arrived = self.progress.episodes - self.progress.round_began
+        return config.synchronous and not self._warming and arrived >= config.round_episodes
 
     def _improve_critic(self) -> None:
         size, chosen = self.config.reinforce.critic_steps, []
@@ -208,26 +250,30 @@ class Learner:
         self._scalars.update(scalars)
         self.progress.critic_updates += 1
 
+    def _sweep(self) -> None:
+        """Looks at the next part of the replay anew: priorities of what is not sampled grow old."""
+        size = self.config.reinforce.batch_steps
+        if entries := self._memory.replay.sweep(size):
+            batch = pack(entries, size, self._horizon, self._encode)
+            self._state, report = self._updates.measure(self._state, batch)
+            self._memory.refresh(entries, jax.device_get(report))
+
     def _remember(self, entries: list[Entry], report: StepReport) -> None:
-        """Gives the replay new priorities and value targets of what was learned from."""
-        self._scalars.update(report.scalars)
-        start = 0
-        for entry in entries:
-            rows = slice(start, start + len(entry.episode))
-            start = rows.stop
-            terms = EpisodeTerms(
-                float(np.abs(report.td[rows]).mean()),
-                float(report.rho[rows].mean()),
-                float(report.entropy[rows].mean()),
+        """Takes in what a step told of itself and of the episodes that it learned from."""
+        self._take_scalars(report.scalars)
+        if not self._skipped:  # else what it says of the episodes is no number either
+            self._memory.refresh(entries, report)
+
+    def _take_scalars(self, scalars: dict[str, Any]) -> None:
+        """Keeps what a step told; stops a run whose gradients are no numbers any more."""
+        self._scalars.update(scalars)
+        self._skipped = self._skipped + 1 if scalars["policy/skipped"] > 0 else 0
+        if self._skipped >= MOST_SKIPPED:
+            raise DistRLError(
+                f"{self._skipped} gradients in a row were not finite, up to update "
+                f"{self.progress.updates}: the run has diverged. Its checkpoints are from before; "
+                "start from one with --init and a lower update.policy_lr or update.imitation_lr."
             )
-            self._memory.means.update(terms)
-            weight = priority(
-                self._memory.means.normalise(terms),
-                float(entry.episode.success),
-                float(report.instruction_value[rows.start]),
-                self.config.priority,
-            )
-            self._memory.replay.update(entry.handle, weight, np.asarray(report.targets[rows]))
 
     def _publish(self) -> None:
         self.progress.version += 1
@@ -255,7 +301,8 @@ class Learner:
     def _finish_if_done(self) -> None:
         elapsed_s = time.monotonic() - self._began
         limit_s = self.config.minutes * 60
-        enough = self.progress.episodes >= self.config.reinforce.episodes
+        wanted = self.config.reinforce.episodes
+        enough = not self._warming and self.progress.episodes >= wanted
         if enough or (limit_s and elapsed_s >= limit_s):
             self.progress.phase = "done"
             self._publish()
@@ -275,5 +322,9 @@ class Learner:
         self._reported = now
         elapsed_s, memory = now - self._began, self._memory
         self._ingest.set_status(reports.status(self.progress, self.config, memory, elapsed_s))
-        values = reports.metrics(self.progress, memory, self._scalars, self._ingest.counters)
-        self._metrics.write(self.progress.updates, elapsed_s, values)
+        metrics = reports.metrics(self.progress, memory, self._scalars, self._ingest.counters)
+        self._metrics.write(self.progress.updates, elapsed_s, metrics)
+        for sign in self._health.check(self.progress.episodes, metrics):
+            logger.warning("%s", sign)
+            if self.config.health.then == "stop":
+                raise DistRLError(sign)

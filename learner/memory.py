@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -12,7 +12,8 @@ from learner.config import LearnerConfig
 from learner.demonstrations import Demonstrations
 from learner.monitor import Monitor
 from learner.priorities import EpisodeTerms, RunningMeans, priority
-from learner.replay import Replay
+from learner.replay import Entry, Replay
+from learner.state import StepReport
 
 logger = logging.getLogger(__name__)
 
@@ -32,11 +33,32 @@ class Memory:
     ):
         unexpected = priority(EpisodeTerms(0.0, 0.0, 0.0), 1.0, 0.0, config.priority)
         self.replay = Replay(config.reinforce.replay_episodes, rng, largest=max(1.0, unexpected))
+        self._priority = config.priority
         self._wanted = config.warm_start.demonstrations
         self._horizon, self._image_grid = max(config.horizon.values()), image_grid
         self.demonstrations = self._no_demonstrations()
         self.monitor = Monitor()
         self.means = RunningMeans()
+
+    def refresh(self, entries: Sequence[Entry], report: StepReport) -> None:
+        """Gives the replay new priorities and value targets, of a step that looked at entries."""
+        start = 0
+        for entry in entries:
+            rows = slice(start, start + len(entry.episode))
+            start = rows.stop
+            terms = EpisodeTerms(
+                float(np.abs(report.td[rows]).mean()),
+                float(report.rho[rows].mean()),
+                float(report.entropy[rows].mean()),
+            )
+            self.means.update(terms)
+            weight = priority(
+                self.means.normalise(terms),
+                float(entry.episode.success),
+                float(report.instruction_value[rows.start]),
+                self._priority,
+            )
+            self.replay.update(entry.handle, weight, np.asarray(report.targets[rows]))
 
     def end_demonstrations(self) -> None:
         """Moves them to replay, where they stay until newer episodes take their place."""

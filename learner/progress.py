@@ -24,8 +24,10 @@ class Progress:
     episodes: int = 0  # of the policy, in the phase "reinforce"
     wall_s: float = 0.0
     warm_start_step: int | None = None  # the checkpoint at the end of the warm start
+    warm_start_wall_s: float = 0.0
     position: int = 0  # in the journal: the record that is read next
     critic_updates: int = 0
+    round_began: int = 0  # of a synchronous round: how many episodes there were then
 
 
 class Life(NamedTuple):

@@ -47,6 +47,7 @@ def metrics(
         "replay/episodes": len(replay),
         "replay/uses_a_step": replay.sampled_steps / max(replay.inserted_steps, 1),
         "replay/late_updates": replay.late_updates,
+        "replay/expired": replay.expired,
         **memory.monitor.metrics(progress.version),
         **{name: float(value) for name, value in scalars.items()},
         **{f"wire/{name}": count for name, count in wire.items()},

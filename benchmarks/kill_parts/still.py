@@ -17,7 +17,8 @@ from learner import build
 from learner.demonstrations import Steps
 from learner.loop import Learner
 from learner.packing import Batch
-from learner.update import ImitationReport, LearnerState, StepReport, Updates
+from learner.state import ImitationReport, LearnerState, StepReport
+from learner.update import Updates
 
 MODEL = dataclasses.replace(
     autoui.PRESETS["tiny"],
@@ -33,6 +34,7 @@ MODEL = dataclasses.replace(
     prompt_length=8,
     action_length=6,
 )
+SCALARS = {"policy/skipped": 0.0}
 SETTINGS: dict[str, Any] = {
     "vocab_size": 320,
     "warm_start.demonstrations": 6,
@@ -71,17 +73,30 @@ def still_updates() -> Updates:
 
     def imitate(state: LearnerState, steps: Steps) -> tuple[LearnerState, ImitationReport]:
         losses = 0.1 + steps.action_ids[:, 0] / 64
-        return _counted(state), ImitationReport(losses, {})
+        return _counted(state), ImitationReport(losses, SCALARS)
 
-    def improve(state: LearnerState, batch: Batch) -> tuple[LearnerState, StepReport]:
+    def improve(
+        state: LearnerState, batch: Batch, step_size: float
+    ) -> tuple[LearnerState, StepReport]:
+        del step_size
+        return _counted(state), measure(state, batch)[1]
+
+    def measure(state: LearnerState, batch: Batch) -> tuple[LearnerState, StepReport]:
         rows = np.abs(batch.behaviour_log_probs).sum(-1) + batch.reward
-        return _counted(state), StepReport(rows, rows, rows, rows, rows, {})
+        return state, StepReport(rows, rows, rows, rows, rows, SCALARS)
 
     def improve_critic(state: LearnerState, batch: Batch) -> tuple[LearnerState, dict[str, Any]]:
         del batch
         return state, {}
 
-    return Updates(imitate, improve, improve_critic, init, lambda state: state)
+    return Updates(
+        imitate=imitate,
+        improve=improve,
+        improve_critic=improve_critic,
+        measure=measure,
+        init=init,
+        restart_policy_optimizer=lambda state: state,
+    )
 
 
 def _counted(state: LearnerState) -> LearnerState:

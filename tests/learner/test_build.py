@@ -97,7 +97,7 @@ def test_the_way_of_sampling_is_set_by_name():
         ("sampling.top_p", "2", "sampling.top_p must be above 0 and at most 1, not 2.0"),
         ("sampling.grammar", "1", "sampling.grammar must be bool, not 1"),
         ("reinforce.min_uses", "9", "min_uses must be in 0..reinforce.max_uses"),
-        ("reinforce.max_lag", "-1", "max_lag must not be negative"),
+        ("reinforce.arrival_lag", "-1", "arrival_lag must not be negative"),
         ("sampling.beams", "1", "There is no setting sampling.beams; SamplingConfig has"),
         ("temperature", "1", "There is no setting temperature"),
     ],
