@@ -20,7 +20,7 @@ class WarmStartConfig:
     demonstrations: int = 800  # episodes
     begin: int = 100  # episodes before the first gradient step
     batch: int = 32  # steps
-    success: float = 0.4  # stop when the weaker half of the task families reaches this
+    success: float = 0.3  # stop when the weaker half of the task families reaches this
     window: int = 128  # newest episodes, sampled, over which that is measured
     max_updates: int = 5000
     publish_every: int = 25  # gradient steps
@@ -142,7 +142,7 @@ def quick() -> LearnerConfig:
         reinforce=ReinforceConfig(
             episodes=6000,
             batch_steps=128,
-            critic_updates=2,
+            critic_updates=1,
             replay_episodes=3000,
             publish_every=3,
             final_step_size=0.1,
