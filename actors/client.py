@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import dataclasses
 import functools
 import logging
 import pathlib
@@ -15,6 +14,9 @@ from typing import Any, Self
 
 from actors.cache import Cache
 from actors.download import ParameterReader
+from actors.outbox import UNCONNECTED_RETRY_S, Outbox
+from actors.spool import Spool
+from actors.welcome import Welcome
 from common import channel, errors, messages
 from common.channel import Kind, Mode, Pulse
 from common.codec import encode_episode
@@ -23,45 +25,21 @@ from common.types import Episode, Version
 
 logger = logging.getLogger(__name__)
 
-MAX_IN_FLIGHT = 4
-RESEND_S = 5.0  # without an answer; answers take milliseconds
 HELLO_AGAIN_S = 1.0
 SAY_EVERY_S = 3.0
-UNCONNECTED_RETRY_S = 0.05
 
 
 class LearnerLost(errors.DistRLError):
     """The learner took nothing for longer than the actor is willing to wait."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Welcome:
-    """The learner's answer to HELLO: everything that an actor needs to know of the run."""
-
-    run: str
-    life: str  # one start of the learner
-    config_id: str  # changes with settings or body
-    params_address: str
-    heartbeat_s: float
-    settings: dict[str, Any]
-    body: bytes
-    generation: int  # how many lives of the learner this client has seen before
-
-
-@dataclasses.dataclass
-class _Outgoing:
-    """An episode that is not acknowledged yet."""
-
-    frames: list[bytes]
-    send_at: float = 0.0
-
-
 class LearnerClient:
     """Delivers episodes and fetches parameters; single-threaded and owned by the working loop.
 
-    It says HELLO again by itself when the learner was restarted or the connection was lost, and
-    sends what is not acknowledged again. Nothing happens outside of calls: `heartbeat` is to be
-    called every second or two.
+    Episodes wait in a spool on the disk until the learner acknowledges them. It says HELLO again
+    by itself when the learner was restarted or the connection was lost, and sends what is not
+    acknowledged again. Nothing happens outside of calls: `heartbeat` is to be called every second
+    or two.
     """
 
     def __init__(
@@ -71,6 +49,7 @@ class LearnerClient:
         boot: str,
         device: str,
         can_demonstrate: bool,
+        spool: Spool,
         cache: Cache | None = None,
         insecure: bool = False,
         keys: ActorKeys | None = None,
@@ -83,6 +62,8 @@ class LearnerClient:
           boot: Identifies this start of the actor; episodes are numbered within it.
           device: What the actor plays on, for people to read.
           can_demonstrate: Whether it has an expert to play.
+          spool: Takes the episodes; of what an earlier actor left there, too, this one delivers.
+            The caller closes it, after this.
           cache: The folder of parameters, shared by the actors of this host; by default one of its
             own, which is removed at the end.
           insecure: Whether a learner elsewhere may be talked to without keys.
@@ -119,10 +100,10 @@ class LearnerClient:
         self._heard_at = time.monotonic()
         self._beat_at = 0.0
         self._state, self._detail = "new", ""
-        self._in_flight: collections.OrderedDict[int, _Outgoing] = collections.OrderedDict()
         self._last_seq = -1
         self.version: Version | None = None  # of the parameters fetched last
         self.counters: collections.Counter[str] = collections.Counter()
+        self._spool, self._outbox = spool, Outbox(spool, self.counters)
 
     def __enter__(self) -> Self:
         return self
@@ -148,9 +129,9 @@ class LearnerClient:
         return time.monotonic() - self._heard_at
 
     @property
-    def in_flight(self) -> int:
+    def waiting(self) -> int:
         """How many episodes are not acknowledged yet."""
-        return len(self._in_flight)
+        return len(self._spool)
 
     def connect(self, timeout_s: float, on_wait: Callable[[str], None] = logger.info) -> Welcome:
         """Says hello until the learner answers.
@@ -181,13 +162,13 @@ class LearnerClient:
         return self.welcome
 
     def send(self, episode: Episode, timeout_s: float = 600.0) -> bool:
-        """Takes an episode for delivery; waits while too many are not acknowledged yet.
+        """Puts an episode into the spool, from where it is delivered; waits while that is full.
 
         Returns:
-          False if the learner says stop while this waits: then the episode is not sent.
+          False if the learner says stop while this waits: then the episode is lost.
 
         Raises:
-          LearnerLost: It still can't be taken after the time.
+          LearnerLost: There is still no room after the time.
           WireError: The episode is over a cap of the protocol.
           ValueError: It isn't this actor's next one.
         """
@@ -195,21 +176,26 @@ class LearnerClient:
             raise ValueError(f"An episode of {episode.actor}/{episode.boot} is not this client's.")
         if episode.seq != self._last_seq + 1:
             raise ValueError(f"Episode {episode.seq} came after {self._last_seq}.")
-        frames = encode_episode(episode)
+        frames = encode_episode(episode, self.welcome.run)
         deadline = time.monotonic() + timeout_s
-        while len(self._in_flight) >= MAX_IN_FLIGHT:
+        say_at = 0.0
+        while not self._spool.put(frames):
+            now = time.monotonic()
+            state = f"The spool is full: {len(self._spool)} episodes wait for the learner."
             if self.pulse.mode is Mode.STOP:
                 self.counters["undelivered"] += 1
                 return False
-            if time.monotonic() >= deadline:
+            if now >= deadline:
                 raise LearnerLost(
-                    f"The learner at {self._address} took no episode for {timeout_s:g} s; its last "
-                    f"word is {self.lost_s:.0f} s old."
+                    f"{state} It took none for {timeout_s:g} s; its last word is "
+                    f"{self.lost_s:.0f} s old."
                 )
-            self.heartbeat(self._state, f"{len(self._in_flight)} episodes under way")
+            if now >= say_at:
+                say_at = now + SAY_EVERY_S
+                logger.warning("%s", state)
+            self.heartbeat("spool full", state)
             self.poll(0.1)
         self._last_seq = episode.seq
-        self._in_flight[episode.seq] = _Outgoing(frames)
         self.counters["sent"] += 1
         self.poll()
         return True
@@ -229,6 +215,8 @@ class LearnerClient:
                 "state": state[:64],
                 "detail": detail[:256],
                 "episodes": self.counters["acked"],
+                "spooled": len(self._spool),
+                "dead": self.counters["refused"] + self.counters["damaged"],
             }
             if self.version is not None:
                 fields |= {"lineage": self.version.lineage, "version": self.version.step}
@@ -271,10 +259,10 @@ class LearnerClient:
     def close(self, timeout_s: float = 5.0) -> int:
         """Waits for outstanding acknowledgements; returns how many never came."""
         deadline = time.monotonic() + timeout_s
-        while not self._socket.closed and self._in_flight and time.monotonic() < deadline:
+        while not self._socket.closed and self._spool and time.monotonic() < deadline:
             self.poll(0.1)
-        if self._in_flight:
-            logger.warning("%d episodes were not acknowledged at the end.", len(self._in_flight))
+        if self._spool:
+            logger.warning("%d episodes stay in the spool for the next start.", len(self._spool))
         if self._reader is not None:
             self._reader.close()
         if not self._socket.closed:
@@ -282,19 +270,15 @@ class LearnerClient:
         self._socket.close(0)
         self._context.term()
         self._owned.close()
-        return len(self._in_flight)
+        return len(self._spool)
 
     def _send_due(self) -> None:
         now = time.monotonic()
-        if not self._is_welcome:
-            if now >= self._hello_at:
-                sent = channel.send(self._socket, messages.pack(Kind.HELLO, self._hello))
-                self._hello_at = now + (HELLO_AGAIN_S if sent else UNCONNECTED_RETRY_S)
-            return
-        for outgoing in self._in_flight.values():
-            if now >= outgoing.send_at:
-                sent = channel.send(self._socket, outgoing.frames)
-                outgoing.send_at = now + (RESEND_S if sent else UNCONNECTED_RETRY_S)
+        if self._is_welcome:
+            self._outbox.send_due(lambda frames: channel.send(self._socket, frames))
+        elif now >= self._hello_at:
+            sent = channel.send(self._socket, messages.pack(Kind.HELLO, self._hello))
+            self._hello_at = now + (HELLO_AGAIN_S if sent else UNCONNECTED_RETRY_S)
 
     def _handle(self, header: messages.Header, body: bytes) -> None:
         kind = header.type
@@ -302,58 +286,46 @@ class LearnerClient:
             self._on_welcome(header, body)
         elif kind == Kind.PULSE:
             self._pulse = Pulse.from_header(header)
+            self._grant(header)
         elif kind == Kind.UNKNOWN_PEER:  # a restarted learner, or another connection to the same
             if self._is_welcome:
                 logger.info("The learner doesn't know this actor (any more); saying hello.")
             self._is_welcome = False
         elif kind == Kind.REFUSE:
             self._on_refuse(header)
-        elif kind in (Kind.ACK, Kind.RETRY_AFTER) and header.text("boot") == self._hello["boot"]:
-            seq = header.integer("seq")
-            if kind == Kind.RETRY_AFTER and seq in self._in_flight:
-                self.counters["retried"] += 1
-                delay_s = header.number("delay_s", high=60.0)
-                self._in_flight[seq].send_at = time.monotonic() + delay_s
-            elif kind == Kind.ACK and self._in_flight.pop(seq, None) is not None:
-                self.counters["acked"] += 1
+        elif kind == Kind.ACK:
+            self._outbox.acknowledge(header.text("boot"), header.integer("seq"))
+            self._grant(header)
+        elif kind == Kind.RETRY_AFTER:
+            delay_s = header.number("delay_s", high=60.0)
+            self._outbox.postpone(header.text("boot"), header.integer("seq"), delay_s)
+
+    def _grant(self, header: messages.Header) -> None:
+        """Takes over how much may be under way."""
+        self._outbox.grant(header.integer("credit_episodes"), header.integer("credit_bytes"))
 
     def _on_welcome(self, header: messages.Header, body: bytes) -> None:
-        pulse = Pulse.from_header(header)
-        old = self._welcome
-        is_new_life = old is None or pulse.life != old.life
-        generation = 0 if old is None else old.generation + is_new_life
-        self._welcome = Welcome(
-            run=pulse.run,
-            life=pulse.life,
-            config_id=pulse.config_id,
-            params_address=f"tcp://{self._host}:{header.integer('params_port', 1, 65535)}",
-            heartbeat_s=header.number("heartbeat_s", low=0.01, high=600.0),
-            settings=header.get("settings", dict),
-            body=body,
-            generation=generation,
-        )
+        old, pulse = self._welcome, Pulse.from_header(header)
+        self._welcome = Welcome.from_message(header, body, self._host, old)
         self._pulse = pulse
         self._is_welcome = True
         self._beat_at = 0.0
-        for outgoing in self._in_flight.values():
-            outgoing.send_at = 0.0
+        self._grant(header)
+        self._outbox.send_again()
         if self._reader is None:
             if self._cache is None:
                 folder = self._owned.enter_context(tempfile.TemporaryDirectory())
                 self._cache = Cache(pathlib.Path(folder))
             address = self._welcome.params_address
             self._reader = ParameterReader(self._connect, address, self._cache)
-        elif is_new_life:
+        elif old is None or pulse.life != old.life:
             self._reader.reset(self._welcome.params_address)
 
     def _on_refuse(self, header: messages.Header) -> None:
         code, reason = header.text("code", 64), header.text("reason")
-        seq = header.integer("seq", low=-1)
-        if self._in_flight.pop(seq, None) is not None:
-            self.counters["refused"] += 1
-            self.counters[f"refused/{code}"] += 1
-            logger.error("The learner refused episode %d for good. %s: %s", seq, code, reason)
-        elif not self._is_welcome or code == "BAD_VERSION":
+        if self._outbox.refuse(header.text("boot"), header.integer("seq", low=-1), code, reason):
+            return
+        if not self._is_welcome or code == "BAD_VERSION":
             raise errors.ConfigError(
                 f"The learner at {self._address} refuses this actor. {code}: {reason}"
             )

@@ -19,7 +19,7 @@ from common.types import Ending, Version
 logger = logging.getLogger(__name__)
 
 IDLE_S = 0.05
-QUIET_S = 6.0  # three answers missed: the learner is away, and episodes would only pile up
+MAX_WAITING = 64  # episodes in the spool: more would be old before the learner takes them
 DEVICE_FAILURES = 5  # in a row, each followed by a wait for the phone to come back
 NO_PARAMETERS = -1  # the step that the learner names before it has any
 
@@ -85,7 +85,8 @@ class Actor:
             while (mode := self._mode()) is not Mode.STOP:
                 if self._client.welcome.config_id != self._session.config_id:
                     self._session = self._open()
-                agent = self._agent(mode)
+                behind = self._client.waiting >= MAX_WAITING
+                agent = None if behind else self._agent(mode)
                 if agent is None:
                     self._client.heartbeat("waiting", self._report())
                     self._client.poll(IDLE_S)
@@ -110,14 +111,15 @@ class Actor:
         )
 
     def _mode(self) -> Mode:
-        """Returns what the learner wants; while it is away, to wait."""
+        """Returns what the learner wants; while it is away, what it wanted last."""
         self._client.poll()
         lost_s = self._client.lost_s
         if lost_s > self._config.lost_timeout_s:
             raise ConfigError(
-                f"The learner has been silent for {lost_s:.0f} s. Start it again, then this actor."
+                f"The learner has been silent for {lost_s:.0f} s. Start it again, then this actor; "
+                f"the {self._client.waiting} episodes in its spool are delivered then."
             )
-        return Mode.WAIT if lost_s > QUIET_S else self._client.pulse.mode
+        return self._client.pulse.mode
 
     def _agent(self, mode: Mode) -> Agent | None:
         """Returns who is to act, or None if nobody can yet."""
@@ -190,6 +192,8 @@ class Actor:
         text += "".join(
             f", {counts[name]} {name}" for name in ("truncated", "skipped") if counts[name]
         )
+        if waiting := self._client.waiting:
+            text += f", {waiting} in the spool"
         extract = self._session.extract
         if isinstance(extract, vision.Cached):
             text += f", {extract.hits}/{extract.hits + extract.misses} screens known"

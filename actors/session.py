@@ -6,13 +6,13 @@ import dataclasses
 import random
 from typing import Any
 
-from actors.client import Welcome
 from actors.demonstrator import Demonstrator
 from actors.device.adb import AdbDevice
 from actors.environment import PhoneEnvironment
 from actors.evaluators.verdict import Judge
 from actors.policy import Policy
 from actors.rollout import PolicyAgent
+from actors.welcome import Welcome
 from common.codec import MAX_STEPS
 from common.errors import ConfigError
 from common.models import vision

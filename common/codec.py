@@ -72,8 +72,8 @@ def aligned(offset: int) -> int:
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
-def encode_episode(episode: Episode) -> list[bytes]:
-    """Returns the two frames of an episode.
+def encode_episode(episode: Episode, run: str = "") -> list[bytes]:
+    """Returns the two frames of an episode that was made for the run of that id.
 
     Raises:
       WireError: TOO_LARGE if it is over a cap, BAD_SCHEMA for an array of another dtype.
@@ -95,6 +95,7 @@ def encode_episode(episode: Episode) -> list[bytes]:
     body = b"".join(parts)
     fields: dict[str, Any] = {name: getattr(episode, name) for name in SHORT_TEXTS + TEXTS}
     fields |= {
+        "run": run,
         "seq": int(episode.seq),
         "seed": int(episode.seed),
         "lineage": int(episode.lineage),

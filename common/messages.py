@@ -23,7 +23,7 @@ import msgpack
 
 from common import errors
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 MAX_HEADER_BYTES = 64 * 1024  # caps what a hostile header can unfold to: about 4 MB
 MAX_BODY_BYTES = 64 * 1024 * 1024
 MAX_TEXT = 4096  # characters of one text field
@@ -31,10 +31,15 @@ INT64_MAX = 2**63 - 1
 
 
 class Header:
-    """The fields of a received header; each accessor checks the type and the range."""
+    """The fields of a received header; each accessor checks the type and the range.
 
-    def __init__(self, fields: dict[str, Any]):
+    Attributes:
+      raw: The frame as it was received.
+    """
+
+    def __init__(self, fields: dict[str, Any], raw: bytes = b""):
         self._fields = fields
+        self.raw = raw
 
     def get(self, name: str, kind: type) -> Any:
         """Returns a field of exactly this type (a bool is no int); raises BAD_SCHEMA."""
@@ -108,7 +113,7 @@ def unpack(frames: Sequence[bytes]) -> tuple[Header, bytes]:
         raise errors.WireError("BAD_HEADER", f"The header is not msgpack: {error}.") from error
     if type(fields) is not dict:
         raise errors.WireError("BAD_HEADER", "The header is not a map.")
-    header = Header(fields)
+    header = Header(fields, raw)
     version = header.get("v", int)
     if version != PROTOCOL_VERSION:
         raise errors.WireError(

@@ -14,6 +14,7 @@ import functools
 import logging
 import os
 import pathlib
+import re
 import signal
 import socket
 import sys
@@ -63,6 +64,11 @@ class Args:
     grace_s: float = 3.0
     """After SIGTERM: time to deliver the episodes that are finished; the one being played is given
     up. A second signal ends the actor at once."""
+    spool: pathlib.Path | None = None
+    """Where episodes wait for the learner, in a folder of the actor's name; by default distrl/spool
+    in $XDG_STATE_HOME or ~/.local/state."""
+    spool_mb: int = 1024
+    """How much may wait there; when it is full, the actor stops playing."""
     settle_s: float | None = None
     """Wait between an action and its screenshot; by default what the kind of phone needs."""
     cache: pathlib.Path | None = None
@@ -101,6 +107,8 @@ def _check(args: Args) -> None:
         raise ConfigError(f"--grace-s must be in 0..3600, not {args.grace_s}.")
     if not 0 <= args.seed < 2**31:
         raise ConfigError(f"--seed must be in 0..{2**31 - 1}, not {args.seed}.")
+    if args.spool_mb < 1:
+        raise ConfigError(f"--spool-mb must be 1 or more, not {args.spool_mb}.")
     if args.vision_folder is not None and not args.vision_folder.is_dir():
         raise ConfigError(f"--vision-folder {args.vision_folder} is not a folder.")
     if args.settle_s is not None and not 0 <= args.settle_s <= 60:
@@ -114,6 +122,7 @@ def _run(args: Args) -> None:
     from actors.client import LearnerClient
     from actors.device import emulator
     from actors.loop import Actor, ActorConfig
+    from actors.spool import Spool
     from common.keys import ActorKeys
     from common.models import vision
 
@@ -130,20 +139,25 @@ def _run(args: Args) -> None:
             lost_timeout_s=args.lost_timeout_s,
             settle_s=args.settle_s,
         )
-        client = LearnerClient(
-            args.learner,
-            config.name,
-            config.boot,
-            device.serial,
-            device.simulated,
-            Cache(args.cache or environment.cache_folder() / "parameters"),
-            args.insecure,
-            ActorKeys.load(args.keys) if args.keys else None,
-        )
-        try:
-            Actor(client, device, judge, config, extractor).run()
-        finally:
-            client.close(args.grace_s)
+        state = pathlib.Path(os.environ.get("XDG_STATE_HOME", "~/.local/state")).expanduser()
+        spools = args.spool or state / "distrl" / "spool"
+        folder = spools / re.sub(r"[^\w.@-]", "_", config.name)
+        with Spool(folder, args.spool_mb * 2**20) as spool:
+            client = LearnerClient(
+                args.learner,
+                config.name,
+                config.boot,
+                device.serial,
+                device.simulated,
+                spool,
+                Cache(args.cache or environment.cache_folder() / "parameters"),
+                args.insecure,
+                ActorKeys.load(args.keys) if args.keys else None,
+            )
+            try:
+                Actor(client, device, judge, config, extractor).run()
+            finally:
+                client.close(args.grace_s)
 
 
 def make_judge(kind: str, model: str, variables: Mapping[str, str]) -> Judge:

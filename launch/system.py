@@ -140,6 +140,7 @@ class LocalSystem:
             options = {"emulator": self._serials[i], "learner": learner, "name": name}
             options |= {"seed": config.seed * 1000 + i, "adb-port": self._adb.port}
             options |= {"connect-timeout-s": CONNECT_TIMEOUT_S}
+            options |= {"spool": self._workdir / "spool"}
             self._start("actor", name, options, UNBUFFERED, ACTOR_RESTARTS, nice=NICE)
         limit_s = config.minutes * 60 + LEARNER_GRACE_S
         self._wait(lambda: self._finished("learner"), limit_s, "Training")

@@ -14,13 +14,19 @@ class Archive:
     def __init__(self, folder: pathlib.Path):
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        self._index = (folder / "episodes.jsonl").open("a", encoding="utf-8", buffering=1)
+        path = folder / "episodes.jsonl"
+        self._written = _last_position(path)
+        self._index = path.open("a", encoding="utf-8", buffering=1)
 
-    def write(self, episode: Episode) -> None:
+    def write(self, episode: Episode, position: int) -> None:
+        """Writes the episode of a record of the journal, unless an earlier life has."""
+        if position <= self._written:
+            return
         path = episode.trajectory
         name = f"{episode.actor}-{episode.boot}-{episode.seq:06d}"
         record = {
             "episode": name,
+            "position": position,
             "source": episode.source,
             "task": episode.task_id,
             "template": episode.template,
@@ -52,3 +58,14 @@ class Archive:
 
     def close(self) -> None:
         self._index.close()
+
+
+def _last_position(path: pathlib.Path) -> int:
+    """Returns the position in the last line, -1 if there is none; cuts a line off that is torn."""
+    if not path.exists():
+        return -1
+    with path.open("rb+") as file:
+        content = file.read()
+        file.truncate(end := content.rfind(b"\n") + 1)
+    lines = content[:end].splitlines()
+    return json.loads(lines[-1])["position"] if lines else -1

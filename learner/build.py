@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from common import channel
+from common import channel, files
 from common.codec import EpisodeSpec
 from common.errors import ConfigError
-from common.keys import LearnerKeys
 from common.metrics import MetricsWriter
 from common.models import autoui
 from common.models.automaton import automaton_for
@@ -29,8 +28,11 @@ from learner import config as configs
 from learner import presets, sharding
 from learner.archive import Archive
 from learner.checkpoint import Checkpoints, load_policy
-from learner.ingest import Ingest
-from learner.loop import Learner, Progress
+from learner.feed import Feed
+from learner.ingest_process import IngestProcess
+from learner.loop import Learner
+from learner.memory import Memory
+from learner.progress import Progress, begin_life
 from learner.publish_process import PublisherProcess
 from learner.texts import TextEncoder
 from learner.update import make_updates
@@ -107,12 +109,18 @@ def learner(
     except OSError as error:
         raise ConfigError(f"{workdir} can't be made: {error.strerror}.") from error
     with contextlib.ExitStack() as stack:
+        lock = files.lock(workdir)
+        if lock is None:
+            raise ConfigError(
+                f"Another learner uses {workdir}: stop it, or give another --workdir."
+            )
+        stack.enter_context(lock)
         checkpoints = stack.enter_context(Checkpoints(workdir / "checkpoints"))
         saved = checkpoints.latest_meta()
         start = _start(config, tasks, saved)
         model, tokenizer = start.model, start.tokenizer
         if saved is None:
-            progress, rng = Progress(lineage=1), np.random.default_rng(seed)
+            progress, rng = Progress(), np.random.default_rng(seed)
         elif "progress" not in saved:
             raise ConfigError(
                 f"{workdir} holds a policy and no run that could go on. "
@@ -120,7 +128,6 @@ def learner(
             )
         else:
             progress = Progress(**saved["progress"])
-            progress.lineage += 1  # versions before and after a restart are never confused
             if progress.phase == "done" and progress.episodes < config.reinforce.episodes:
                 progress.phase = "reinforce"  # more was asked for than before
             rng = np.random.default_rng()
@@ -156,6 +163,21 @@ def learner(
             state = checkpoints.restore(state)
         if progress.warm_start_step is not None:
             checkpoints.pin(progress.warm_start_step)
+        spec = EpisodeSpec(
+            prompt_length=model.prompt_length,
+            action_length=model.action_length,
+            image_tokens=model.image_tokens,
+            image_dim=model.image_dim,
+            vocab_size=model.vocab_size,
+            features_dtype=model.features_dtype,
+        )
+        journal = workdir / "journal"
+        feed = stack.enter_context(Feed(journal, spec, progress.position))
+        memory = Memory(config, model.image_grid, rng)
+        if saved is not None:
+            memory.restore(checkpoints.latest_memory(), feed.recall)
+        life = begin_life(workdir, progress.lineage)
+        progress.lineage = life.lineage
         (workdir / "config.json").write_text(
             json.dumps({"seed": seed, **config.to_dict()}, indent=1), encoding="utf-8"
         )
@@ -174,27 +196,18 @@ def learner(
             "expert_epsilon": config.warm_start.epsilon,
         }
         ingest = stack.enter_context(
-            Ingest(
+            IngestProcess(
+                journal,
                 listen,
-                EpisodeSpec(
-                    prompt_length=model.prompt_length,
-                    action_length=model.action_length,
-                    image_tokens=model.image_tokens,
-                    image_dim=model.image_dim,
-                    vocab_size=model.vocab_size,
-                    features_dtype=model.features_dtype,
-                ),
-                {
-                    "run": workdir.absolute().name,
-                    "params_port": publisher.port,
-                    "settings": settings,
-                },
-                tokenizer.to_json().encode(),
+                spec,
+                {"run": life.run, "params_port": publisher.port, "settings": settings},
+                tokenizer.to_json(),
+                progress.position,
+                max_lag=config.reinforce.arrival_lag,
                 insecure=insecure,
-                keys=LearnerKeys.load(keys) if keys is not None else None,
+                keys=keys and str(keys),
             )
         )
-        ingest.start()
         logger.info("Listening for actors on port %d.", ingest.port)
         metrics = stack.enter_context(MetricsWriter(workdir / "metrics.jsonl"))
         archive = stack.enter_context(contextlib.closing(Archive(workdir / "episodes")))
@@ -205,6 +218,8 @@ def learner(
             progress,
             rng,
             ingest=ingest,
+            feed=feed,
+            memory=memory,
             publisher=publisher,
             checkpoints=checkpoints,
             metrics=metrics,

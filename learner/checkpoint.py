@@ -9,7 +9,9 @@ from types import TracebackType
 from typing import Any, Self
 
 import jax
+import numpy as np
 import orbax.checkpoint as ocp
+import safetensors.numpy
 from orbax.checkpoint import checkpoint_managers
 
 from common import weights
@@ -34,9 +36,10 @@ class PinnedSteps(checkpoint_managers.PreservationPolicy):
 class Checkpoints:
     """Saves in the background and keeps the newest few, and those that are pinned for good.
 
-    Each holds three items: `params` (what is trained of the policy), `rest` (optimizers and critic)
-    and `meta` (JSON: model, tokenizer, progress, random state). What is frozen of the policy is
-    saved once, beside the first of them, and each names it by its digest.
+    Each holds four items: `params` (what is trained of the policy), `rest` (optimizers and critic),
+    `memory` (what `Memory.save` returns) and `meta` (JSON: model, tokenizer, progress, random
+    state). What is frozen of the policy is saved once, beside the first of them, and each names it
+    by its digest.
     """
 
     def __init__(self, folder: pathlib.Path, keep: int = 2):
@@ -59,10 +62,19 @@ class Checkpoints:
         """Keeps the checkpoint of `step`, saved or yet to be saved, for good."""
         self._pinned.steps.add(step)
 
-    def save(self, step: int, state: LearnerState, meta: Mapping[str, Any]) -> None:
-        """Starts to save; returns once the state has been copied, so it may be donated at once."""
+    def save(
+        self,
+        step: int,
+        state: LearnerState,
+        meta: Mapping[str, Any],
+        memory: Mapping[str, np.ndarray] | None = None,
+    ) -> bool:
+        """Starts to save; returns once the state has been copied, so it may be donated at once.
+
+        The checkpoint before is finished then. False if this step was saved already.
+        """
         if step in self._manager.all_steps():
-            return
+            return False
         if state.frozen:
             meta = {**meta, "base": self._save_base(state.frozen)}
         self._manager.save(
@@ -70,10 +82,12 @@ class Checkpoints:
             args=ocp.args.Composite(
                 params=ocp.args.StandardSave(state.params),
                 rest=ocp.args.StandardSave(_rest(state)),
+                memory=ocp.args.StandardSave({"safetensors": _pack(memory or {})}),
                 meta=ocp.args.JsonSave(dict(meta)),
             ),
             force=True,
         )
+        return True
 
     def _save_base(self, frozen: Any) -> str:
         if not self._base:
@@ -91,6 +105,26 @@ class Checkpoints:
         return self._manager.restore(step, args=ocp.args.Composite(meta=ocp.args.JsonRestore()))[
             "meta"
         ]
+
+    def latest_memory(self) -> dict[str, np.ndarray]:
+        """The newest checkpoint's `memory`.
+
+        Raises:
+          ConfigError: It has none, because another version wrote it.
+        """
+        step = self._manager.latest_step()
+        metadata = self._manager.item_metadata(step)["memory"]
+        if metadata is None:
+            raise ConfigError(
+                f"Checkpoint {step} in {self._folder} does not say what was in replay: another "
+                "version of distrl wrote it. Give another --workdir, and this one's checkpoints "
+                "with --init."
+            )
+        like = {"safetensors": np.zeros(metadata["safetensors"].shape, np.uint8)}
+        restored = self._manager.restore(
+            step, args=ocp.args.Composite(memory=ocp.args.StandardRestore(like))
+        )
+        return safetensors.numpy.load(restored["memory"]["safetensors"].tobytes())
 
     def restore(self, like: LearnerState) -> LearnerState:
         """Restores the newest state onto the shapes and shardings of `like`.
@@ -226,10 +260,16 @@ def _rest(state: LearnerState) -> dict[str, Any]:
     return rest
 
 
+def _pack(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Returns arrays of any shape as one, [bytes] uint8: Orbax takes none that is empty."""
+    return np.frombuffer(safetensors.numpy.save(dict(arrays)), np.uint8)
+
+
 def _handlers() -> dict[str, Any]:
     return {
         "params": ocp.StandardCheckpointHandler(),
         "rest": ocp.StandardCheckpointHandler(),
+        "memory": ocp.StandardCheckpointHandler(),
         "meta": ocp.JsonCheckpointHandler(),
     }
 

@@ -39,6 +39,8 @@ class ReinforceConfig:
     critic_steps: int = 512
     replay_episodes: int = 400
     max_uses: float = 4.5  # samples a step on average: the update-to-data bound
+    min_uses: float = 0.0  # below, actors wait for the learner; 0: they never do
+    arrival_lag: int = 0  # versions; what older parameters acted is refused; 0: nothing is
     publish_every: int = 2  # updates
     sweep_every: int = 0  # updates between looks at what was not sampled lately; 0: none
     final_step_size: float = 1.0  # share of the learning rate at the end, linearly from 1
@@ -115,6 +117,11 @@ class LearnerConfig:
             "reinforce.warmup_episodes must not be above reinforce.replay_episodes.",
         )
         require(self.reinforce.max_uses > 0, "reinforce.max_uses must be above 0.")
+        require(
+            0 <= self.reinforce.min_uses <= self.reinforce.max_uses,
+            "reinforce.min_uses must be in 0..reinforce.max_uses, or both sides would wait.",
+        )
+        require(self.reinforce.arrival_lag >= 0, "reinforce.arrival_lag must not be negative.")
         require(
             0 < self.reinforce.final_step_size <= 1,
             "reinforce.final_step_size is a share in 0..1 of the learning rate, not "

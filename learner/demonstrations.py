@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -40,6 +40,7 @@ class Demonstrations:
         """
         self._grid = grid
         self._episodes: list[Episode] = []
+        self.positions: list[int] = []  # of their records in the journal
         self._ends: list[int] = []
         self._tree = SumTree(capacity)
 
@@ -49,9 +50,10 @@ class Demonstrations:
     def __iter__(self) -> Iterator[Episode]:
         return iter(self._episodes)
 
-    def insert(self, episode: Episode) -> None:
+    def insert(self, episode: Episode, position: int = -1) -> None:
         start = self._ends[-1] if self._ends else 0
         self._episodes.append(episode)
+        self.positions.append(position)
         self._ends.append(start + len(episode))
         for row in range(start, self._ends[-1]):
             self._tree.set(row, MOST)
@@ -71,3 +73,25 @@ class Demonstrations:
         """Remembers the negative log-probability, in nats, of the sampled steps' actions."""
         for row, loss in zip(rows, np.clip(losses, LEAST, MOST), strict=True):
             self._tree.set(int(row), float(loss))
+
+    def save(self) -> dict[str, np.ndarray]:
+        """Returns all but the episodes themselves; `restore` takes it."""
+        steps = self._ends[-1] if self._ends else 0
+        return {
+            "positions": np.array(self.positions, np.int64),
+            "ends": np.array(self._ends, np.int64),
+            "losses": np.array([self._tree[row] for row in range(steps)], np.float64),
+        }
+
+    def restore(self, saved: Mapping[str, np.ndarray], episodes: Mapping[int, Episode]) -> None:
+        """Takes up what `save` returned, with episodes by position.
+
+        Those that are missing, or beyond the capacity, are left out.
+        """
+        losses = np.split(saved["losses"], saved["ends"][:-1])
+        for position, of_steps in zip(saved["positions"].tolist(), losses, strict=False):
+            room = self._tree.capacity - (self._ends[-1] if self._ends else 0)
+            if position in episodes and len(of_steps) <= room:
+                self.insert(episodes[position], position)
+                for row, loss in enumerate(of_steps, self._ends[-1] - len(of_steps)):
+                    self._tree.set(row, float(loss))

@@ -3,91 +3,60 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 import hashlib
 import json
 import logging
+import random
 import secrets
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from common import channel, errors, messages
 from common.channel import Kind, Mode, Pulse
 from common.codec import EpisodeSpec, decode_episode
 from common.keys import LearnerKeys
 from common.types import Episode, Version
-from learner.service import Service
+from learner.actor_status import ActorStatus
+from learner.budget import Budget
+from learner.journal import Journal, JournalFullError
+from learner.ledger import EpisodeId
+from learner.service import Reply, Service
 
 logger = logging.getLogger(__name__)
 
-MAX_PEERS = 4096  # connections and boots that are remembered; the longest silent one goes first
-MAX_AHEAD = (
-    1024  # remembered numbers of a boot behind a gap, many times what an actor has under way
-)
+MAX_PEERS = 4096  # connections and actors that are remembered; the longest silent one goes first
 RETRY_AFTER_S = 0.5
-
-
-@dataclasses.dataclass
-class ActorStatus:
-    """What is known of an actor; of several starts under one name, the one heard last."""
-
-    actor: str
-    boot: str
-    device: str
-    can_demonstrate: bool
-    last_seen: float  # monotonic clock
-    state: str = "new"
-    detail: str = ""
-    version: tuple[int, int] | None = None  # lineage and step of its parameters
-    episodes: int = 0  # delivered, as the actor counts them
-
-    def to_dict(self, now: float) -> dict[str, Any]:
-        fields = dataclasses.asdict(self)
-        fields["last_seen_s"] = round(now - fields.pop("last_seen"), 3)
-        return fields
-
-
-class Seen:
-    """The episode numbers of one boot that have been delivered.
-
-    Numbers have no gaps, so they are all those up to one, and a few above it.
-    """
-
-    def __init__(self) -> None:
-        self._below = 0  # all numbers below have been seen
-        self._ahead: set[int] = set()
-
-    def __contains__(self, seq: int) -> bool:
-        return seq < self._below or seq in self._ahead
-
-    def add(self, seq: int) -> None:
-        self._ahead.add(seq)
-        if len(self._ahead) > MAX_AHEAD:  # a refused episode, or one before this learner's life
-            self._below = min(self._ahead)
-        while self._below in self._ahead:
-            self._ahead.remove(self._below)
-            self._below += 1
+FULL_WAIT_S = 2.0  # until a disk that was full is tried again
+LIVE_S = 10.0  # an actor that was heard within it gets a share of the credit
 
 
 class Ingest(Service):
-    """Receives, checks, acknowledges and queues episodes.
+    """Receives, checks, keeps in the journal, and then acknowledges episodes.
 
-    What an actor was told is delivered is in the queue; over the queue's budget it is told to come
-    again later. The socket is always read, so a slow learner never blocks heartbeats.
+    The socket is always read: over the budget of what waits for the learner, and while the disk is
+    full, an actor is told to come again later.
 
     Counters: received (messages), hellos, heartbeats, accepted, duplicates, retry_after,
-    unknown_peers, refused and refused/CODE, replies_lost (the peer was gone).
+    journal_full, unknown_peers, refused and refused/CODE, replies_lost (the peer was gone).
     """
+
+    group_size = 64
 
     def __init__(
         self,
         address: str,
         spec: EpisodeSpec,
         welcome: dict[str, Any],
+        journal: Journal,
         body: bytes = b"",
+        position: int = 0,
         capacity_episodes: int = 512,
         capacity_bytes: int = 512 * 1024 * 1024,
+        max_lag: int = 0,
         insecure: bool = False,
         keys: LearnerKeys | None = None,
     ):
@@ -96,16 +65,19 @@ class Ingest(Service):
         Args:
           address: "tcp://host:port"; port 0 takes a free one, see `port`.
           spec: The sizes that episodes must have.
-          welcome: "run" (name), "params_port", "settings" (a small JSON-able dict) for the actors.
+          welcome: "run" (id), "params_port", "settings" (a small JSON-able dict) for the actors.
+          journal: Takes the episodes; the caller closes it, after this.
           body: What is too large for settings, such as the tokenizer.
-          capacity_episodes: Budget of the queue, in episodes.
-          capacity_bytes: Budget of the queue, in bytes.
+          position: Records of the journal that the learner has read.
+          capacity_episodes: Budget of what waits for the learner, in episodes.
+          capacity_bytes: The same in bytes.
+          max_lag: Refuses episodes of a policy that is so many versions old; 0 takes any.
           insecure: As in `Service`.
           keys: As in `Service`.
         """
         settings = json.dumps(welcome["settings"], sort_keys=True)
         config_id = hashlib.sha256(settings.encode() + b"\0" + body).hexdigest()[:16]
-        self._spec = spec
+        self._spec, self._max_lag = spec, max_lag
         self._welcome = {
             "params_port": int(welcome["params_port"]),
             "heartbeat_s": float(welcome.get("heartbeat_s", channel.HEARTBEAT_S)),
@@ -116,29 +88,37 @@ class Ingest(Service):
             welcome["run"], secrets.token_hex(8), Version(0, -1), Mode.WAIT, config_id
         )
         messages.pack(Kind.WELCOME, self._pulse.to_fields() | self._welcome, body)  # fits the caps
-        self._capacity_episodes = capacity_episodes
-        self._capacity_bytes = capacity_bytes
         self._status = b"{}"
         self._actors: dict[str, ActorStatus] = {}
         self._peers: collections.OrderedDict[bytes, ActorStatus] = collections.OrderedDict()
-        self._seen: collections.OrderedDict[tuple[str, str], Seen] = collections.OrderedDict()
-        self._queue: collections.deque[tuple[Episode, int]] = collections.deque()
-        self._queued_bytes = 0
+        self._journal = journal
+        self._end, self._consumed = journal.end, min(position, journal.end)
+        self._budget = Budget(capacity_episodes, capacity_bytes, self._end - self._consumed)
+        self._group: list[int] = []  # sizes of the episodes that are not committed yet
+        self._full_until = 0.0  # of the disk; 0 while it has room
+        self._live = 1
         super().__init__(address, insecure, keys)
         self._arrived = threading.Condition(self._lock)
 
-    def get(self, timeout_s: float) -> Episode | None:
-        """Returns the oldest episode, or None if there is none within that time."""
+    def wait(self, position: int, timeout_s: float) -> int:
+        """Returns how many records are committed, at the latest after that time.
+
+        Returns at once when there are more than `position`.
+        """
         self.check()
         with self._arrived:
-            self._arrived.wait_for(lambda: self._queue, timeout_s)
-            return self._pop() if self._queue else None
+            self._arrived.wait_for(lambda: self._end > position, timeout_s)
+            return self._end
 
-    def drain(self) -> list[Episode]:
-        """Returns all queued episodes without waiting, oldest first; also after `close`."""
-        self.check()
+    def consumed(self, position: int) -> None:
+        """The learner has read the records before `position`: they count no more."""
         with self._lock:
-            return [self._pop() for _ in range(len(self._queue))]
+            self._budget.remove(max(position - self._consumed, 0))
+            self._consumed = max(position, self._consumed)
+
+    def retain(self, live: Sequence[int], upto: int) -> None:
+        """Lets go of the records before `upto` but those that are `live`, ascending numbers."""
+        self._journal.retain(np.asarray(live, np.int64), upto)
 
     def set_pulse(self, lineage: int, version: int, mode: Mode | str) -> None:
         """Sets what actors are told: the newest parameters and what to do."""
@@ -158,12 +138,7 @@ class Ingest(Service):
         with self._lock:
             return {name: status.to_dict(now) for name, status in self._actors.items()}
 
-    def _pop(self) -> Episode:
-        episode, size = self._queue.popleft()
-        self._queued_bytes -= size
-        return episode
-
-    def _answer(self, peer: bytes, header: messages.Header, body: bytes) -> list[bytes]:
+    def _answer(self, peer: bytes, header: messages.Header, body: bytes) -> Reply:
         kind = header.type
         if kind == Kind.STATUS:
             return self._status_reply()
@@ -177,7 +152,7 @@ class Ingest(Service):
         with self._lock:
             status.last_seen = time.monotonic()
         if kind == Kind.EPISODE:
-            return self._episode(header, body)
+            return self._episode(status, header, body)
         if kind == Kind.HEARTBEAT:
             return self._heartbeat(status, header)
         raise errors.WireError("BAD_SCHEMA", f"This socket has no use for the type {kind!r}.")
@@ -197,14 +172,14 @@ class Ingest(Service):
             self._actors[status.actor] = status
             if len(self._actors) > MAX_PEERS:
                 del self._actors[min(self._actors.values(), key=lambda a: a.last_seen).actor]
-            pulse = self._pulse
+            told = self._told()
         if len(self._peers) > MAX_PEERS:
             self._peers.popitem(last=False)
-        return messages.pack(Kind.WELCOME, pulse.to_fields() | self._welcome, self._welcome_body)
+        return messages.pack(Kind.WELCOME, told | self._welcome, self._welcome_body)
 
     def _heartbeat(self, status: ActorStatus, header: messages.Header) -> list[bytes]:
         state, detail = header.text("state", 64), header.text("detail", 256)
-        episodes = header.integer("episodes")
+        counts = {name: header.integer(name) for name in ("episodes", "spooled", "dead")}
         version = None
         if not header.absent("version"):
             version = (header.integer("lineage"), header.integer("version", low=-1))
@@ -212,50 +187,98 @@ class Ingest(Service):
             self._counters["heartbeats"] += 1
             self._actors[status.actor] = status
             status.state, status.detail = state, detail
-            status.version, status.episodes = version, episodes
-            pulse = self._pulse
-        return messages.pack(Kind.PULSE, pulse.to_fields())
+            status.version = version
+            status.episodes, status.spooled, status.dead = counts.values()
+            now = time.monotonic()
+            self._live = sum(now - actor.last_seen < LIVE_S for actor in self._actors.values())
+            told = self._told()
+        return messages.pack(Kind.PULSE, told)
 
-    def _episode(self, header: messages.Header, body: bytes) -> list[bytes]:
-        boot, seq = header.text("boot", 256), header.integer("seq")
-        reply = {"boot": boot, "seq": seq}
-        seen = self._seen.setdefault((header.text("actor", 256), boot), Seen())
-        self._seen.move_to_end((header.text("actor", 256), boot))
-        if len(self._seen) > MAX_PEERS:
-            self._seen.popitem(last=False)
-        if seq in seen:
+    def _told(self) -> dict[str, Any]:
+        """What every actor is told; under the lock."""
+        return self._pulse.to_fields() | self._budget.credit(self._live)
+
+    def _episode(self, status: ActorStatus, header: messages.Header, body: bytes) -> Reply:
+        episode_id = EpisodeId.of(header)
+        if episode_id.actor != status.actor:
+            raise errors.WireError(
+                "BAD_VALUE", f"{status.actor} sends an episode of {episode_id.actor}."
+            )
+        if (run := header.text("run", 256)) != self._pulse.run:
+            raise errors.WireError(
+                "WRONG_RUN", f"The episode is of the run {run}; this is {self._pulse.run}."
+            )
+        if episode_id in self._journal:
             self._count("duplicates")
-        elif self._is_full(len(body)):
+        elif self._has_room(len(body)):
+            self._check_lag(decode_episode(header, body, self._spec))
+            self._journal.append(episode_id, [header.raw, body])
+            self._group.append(len(body))
+        return lambda: self._acknowledge(episode_id)
+
+    def _acknowledge(self, episode_id: EpisodeId) -> list[bytes]:
+        """What is in the journal is acknowledged; what is not has to come again."""
+        _, boot, seq = episode_id
+        reply: dict[str, Any] = {"boot": boot, "seq": seq}
+        if episode_id not in self._journal:
             self._count("retry_after")
-            return messages.pack(Kind.RETRY_AFTER, reply | {"delay_s": RETRY_AFTER_S})
-        else:
-            episode = decode_episode(header, body, self._spec)
-            seen.add(seq)
-            with self._arrived:
-                self._queue.append((episode, len(body)))
-                self._queued_bytes += len(body)
-                self._counters["accepted"] += 1
-                self._arrived.notify()
+            delay_s = FULL_WAIT_S if self._full_until else RETRY_AFTER_S
+            # Not all at once: those that were told to wait would come back together.
+            return messages.pack(
+                Kind.RETRY_AFTER, reply | {"delay_s": delay_s * random.uniform(0.5, 1.5)}
+            )
         with self._lock:
             version = self._pulse.version
-        return messages.pack(Kind.ACK, reply | {"lineage": version[0], "version": version[1]})
+            reply |= {"lineage": version.lineage, "version": version.step}
+            return messages.pack(Kind.ACK, reply | self._budget.credit(self._live))
 
-    def _is_full(self, size: int) -> bool:
-        """Whether the budget is spent; an empty queue takes an episode of any size."""
+    def _check_lag(self, episode: Episode) -> None:
+        """Raises STALE for an episode that is too old for the learner."""
+        if self._max_lag and episode.source == "policy":
+            with self._lock:
+                lag = self._pulse.version.step - int(episode.trajectory.version.min())
+            if lag > self._max_lag:
+                raise errors.WireError(
+                    "STALE", f"Its policy is {lag} versions old, more than {self._max_lag}."
+                )
+
+    def _has_room(self, size: int) -> bool:
+        if time.monotonic() < self._full_until:
+            return False
         with self._lock:
-            return len(self._queue) > 0 and (
-                len(self._queue) >= self._capacity_episodes
-                or self._queued_bytes + size > self._capacity_bytes
-            )
+            return self._budget.has_room(len(self._group), sum(self._group) + size)
+
+    def _commit(self) -> None:
+        sizes, self._group = self._group, []
+        if not sizes:
+            return
+        try:
+            self._journal.commit()
+        except JournalFullError as error:
+            if not self._full_until:
+                logger.error("%s Episodes are not taken until there is some.", error)
+            self._full_until = time.monotonic() + FULL_WAIT_S
+            self._count("journal_full")
+            return
+        if self._full_until:
+            logger.info("There is room on the disk again.")
+            self._full_until = 0.0
+        with self._arrived:
+            for size in sizes:
+                self._budget.add(size)
+            self._counters["accepted"] += len(sizes)
+            self._end = self._journal.end
+            self._arrived.notify()
 
     def _status_reply(self) -> list[bytes]:
         actors, counters = self.actors, self.counters
         with self._lock:
-            pulse, learner, queued = self._pulse, self._status, len(self._queue)
+            pulse, learner, waiting = self._pulse, self._status, len(self._budget)
         snapshot = pulse.to_fields() | {
             "actors": actors,
             "counters": counters,
-            "queued": queued,
+            "waiting": waiting,
+            "journal": {"records": self._end, "full": bool(self._full_until)},
             "learner": json.loads(learner),
         }
         return messages.pack(Kind.STATUS_REPLY, {}, json.dumps(snapshot).encode())

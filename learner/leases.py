@@ -24,7 +24,7 @@ class Leases:
           actors: By name, with `last_seen_s`, as in `Ingest.actors`.
 
         Returns:
-          How many are "live" and how many are "lost".
+          How many there are of either, as metrics.
         """
         lost = {name for name, actor in actors.items() if actor["last_seen_s"] > LEASE_S}
         for name in sorted(lost - self._lost):
@@ -40,4 +40,4 @@ class Leases:
         for name in sorted((self._lost - lost) & actors.keys()):
             logger.info("Actor %s is back.", name)
         self._lost = lost
-        return {"live": len(actors) - len(lost), "lost": len(lost)}
+        return {"actors/live": len(actors) - len(lost), "actors/lost": len(lost)}

@@ -16,18 +16,20 @@ from common.errors import DistRLError
 from common.metrics import MetricsWriter
 from common.models import lora
 from common.types import Version
+from learner import reports
 from learner.archive import Archive
 from learner.checkpoint import Checkpoints
 from learner.config import LearnerConfig
-from learner.demonstrations import Demonstrations
+from learner.feed import Arrival, Feed
 from learner.health import Health
-from learner.ingest import Ingest
+from learner.ingest_process import IngestProcess
 from learner.leases import Leases
-from learner.monitor import Monitor
+from learner.memory import Memory
 from learner.packing import pack
-from learner.priorities import EpisodeTerms, RunningMeans, importance, priority
+from learner.priorities import importance
+from learner.progress import Progress
 from learner.publish_process import PublisherProcess
-from learner.replay import Entry, Replay
+from learner.replay import Entry
 from learner.state import LearnerState, StepReport
 from learner.update import Updates
 
@@ -35,21 +37,6 @@ logger = logging.getLogger(__name__)
 
 MOST_SKIPPED = 20  # updates in a row
 SILENT_S = 1.5  # an actor that was not heard for so long has stopped; it speaks every half second
-
-
-@dataclasses.dataclass
-class Progress:
-    """Where a run is; saved with every checkpoint."""
-
-    phase: str = "warm start"  # then "reinforce", then "done"
-    lineage: int = 0
-    version: int = 0  # of the published parameters
-    updates: int = 0
-    demonstrations: int = 0
-    episodes: int = 0  # of the policy, in the phase "reinforce"
-    wall_s: float = 0.0
-    warm_start_step: int | None = None  # the checkpoint at the end of the warm start
-    warm_start_wall_s: float = 0.0
 
 
 class Learner:
@@ -63,7 +50,9 @@ class Learner:
         progress: Progress,
         rng: np.random.Generator,
         *,
-        ingest: Ingest,
+        ingest: IngestProcess,
+        feed: Feed,
+        memory: Memory,
         publisher: PublisherProcess,
         checkpoints: Checkpoints,
         metrics: MetricsWriter,
@@ -77,20 +66,14 @@ class Learner:
         self._metrics, self._archive, self._meta = metrics, archive, meta
         self._encode = encode  # prompts, for the critic
         self._horizon = max(config.horizon.values())
-        unexpected = priority(EpisodeTerms(0.0, 0.0, 0.0), 1.0, 0.0, config.priority)
-        self._replay = Replay(config.reinforce.replay_episodes, rng, largest=max(1.0, unexpected))
         self._grid = meta["model"]["image_grid"]
-        self._demos = Demonstrations(
-            max(config.warm_start.demonstrations, 1) * self._horizon, self._grid
-        )
-        self._means = RunningMeans()
-        self._monitor = Monitor()
+        self._feed, self._memory = feed, memory
+        # What the newest finished checkpoint needs of the journal.
+        self._needed = (memory.live(), progress.position)
         self._health = Health(config.health)
         self._scalars: dict[str, Any] = {}
+        self._is_behind = False  # the data is more than it can learn from
         self._leases = Leases()
-        self._explored = 0  # episodes of the policy that went to replay
-        self._round_began = 0  # of a synchronous round: how many there were then
-        self._critic_updates = 0
         self._skipped = 0  # updates in a row whose gradients were not finite
         self._began = time.monotonic() - progress.wall_s
         self._saved = self._reported = time.monotonic()
@@ -112,6 +95,7 @@ class Learner:
             self._finish_if_done()
         self._save()
         self._checkpoints.wait()
+        self._ingest.retain(*self._needed)
         self._report(force=True)
 
     def farewell(self, timeout_s: float) -> None:
@@ -123,47 +107,56 @@ class Learner:
         while time.monotonic() < deadline:
             if all(actor["last_seen_s"] > SILENT_S for actor in self._ingest.actors.values()):
                 return
-            self._ingest.drain()
+            # Nobody reads any more, and room for what the actors still have: a later run reads it.
+            self._ingest.consumed(self._ingest.wait(0, 0.0))
             time.sleep(0.1)
 
     # Stages of the loop.
 
     def _receive(self, timeout_s: float = 0.0) -> None:
         """Takes what arrived: demonstrations to one side, the policy's episodes to replay."""
-        first = self._ingest.get(timeout_s)
-        episodes = [] if first is None else [first, *self._ingest.drain()]
-        for episode in episodes:
-            self._archive.write(episode)
-            self._monitor.add(episode)
-            if episode.source == "expert":
-                wanted = self.config.warm_start.demonstrations
-                if self._warming and episode.success and len(self._demos) < wanted:
-                    self._demos.insert(episode)
-                    self.progress.demonstrations = len(self._demos)
-            elif not self._warming:  # till then they are there to measure the policy
-                self.progress.episodes += 1
-                self._explored += 1
-                filtered = self.config.priority.successes_only and not episode.success
-                self._replay.insert(episode, weight=0.0 if filtered else None)
-        enough = len(self._demos) >= self.config.warm_start.demonstrations
-        mode = Mode.EXPLORE if enough or not self._warming else Mode.DEMONSTRATE
-        if self._round_is_full():
-            mode = Mode.WAIT
-        self._ingest.set_pulse(self.progress.lineage, self.progress.version, mode)
+        end = self._ingest.wait(self.progress.position, timeout_s)
+        for arrival in self._feed.take(end):
+            self._keep(arrival)
+            self.progress.position = arrival.position + 1
+        self._ingest.consumed(self.progress.position)
+        self._ingest.set_pulse(self.progress.lineage, self.progress.version, self._mode())
+
+    def _keep(self, arrival: Arrival) -> None:
+        position, episode = arrival
+        memory = self._memory
+        self._archive.write(episode, position)
+        memory.monitor.add(episode, position)
+        if episode.source == "expert":
+            wanted = self.config.warm_start.demonstrations
+            if self._warming and episode.success and len(memory.demonstrations) < wanted:
+                memory.demonstrations.insert(episode, position)
+                self.progress.demonstrations = len(memory.demonstrations)
+        elif not self._warming:  # till then they are there to measure the policy
+            self.progress.episodes += 1
+            filtered = self.config.priority.successes_only and not episode.success
+            memory.replay.insert(episode, 0.0 if filtered else None, position=position)
+
+    def _mode(self) -> Mode:
+        """Returns what the actors are to do: nothing while their episodes would only be evicted."""
+        wanted = self.config.warm_start.demonstrations
+        if self._warming and len(self._memory.demonstrations) < wanted:
+            return Mode.DEMONSTRATE
+        return Mode.WAIT if self._is_behind or self._round_is_full() else Mode.EXPLORE
 
     def _warm_start(self) -> bool:
         """One gradient step of imitation, and the end of this phase by measured success."""
-        config = self.config.warm_start
-        if len(self._demos) < min(config.begin, config.demonstrations):
+        config, demonstrations = self.config.warm_start, self._memory.demonstrations
+        if len(demonstrations) < min(config.begin, config.demonstrations):
             return False
-        rows, steps = self._demos.sample(config.batch, self._rng)
+        rows, steps = demonstrations.sample(config.batch, self._rng)
         self._state, report = self._updates.imitate(self._state, steps)
-        self._demos.update(rows, np.asarray(report.losses))
+        demonstrations.update(rows, np.asarray(report.losses))
         self._take_scalars(report.scalars)
         self.progress.updates += 1
         if self.progress.updates % config.publish_every == 0:
             self._publish()
-        success = self._monitor.weaker_success(config.window)
+        success = self._memory.monitor.weaker_success(config.window)
         reached = success is not None and success >= config.success
         if reached or self.progress.updates >= config.max_updates:
             logger.info(
@@ -181,25 +174,26 @@ class Learner:
         self.progress.warm_start_step = self.progress.updates
         self.progress.warm_start_wall_s = time.monotonic() - self._began
         self._checkpoints.pin(self.progress.updates)
+        self._state = self._updates.restart_policy_optimizer(self._state)
+        self._memory.end_demonstrations()
         self._publish()
         self._save()
-        self._state = self._updates.restart_policy_optimizer(self._state)
-        for episode in self._demos:  # replayed, until newer ones take their place
-            self._replay.insert(episode, fresh=False)
+        # What comes next goes to replay: also in a later life, which begins at this checkpoint.
+        self._checkpoints.wait()
 
     def _reinforce(self) -> bool:
         """The critic's own steps, then one of the policy, as the update-to-data bound allows."""
-        config = self.config.reinforce
-        replay = self._replay
+        config, replay = self.config.reinforce, self._memory.replay
+        self._is_behind = False
         allowed = config.max_uses * replay.inserted_steps - replay.sampled_steps
         if config.synchronous and not self._round_is_full():
             return False
-        if self._explored < config.warmup_episodes or allowed < config.batch_steps:
+        if self.progress.episodes < config.warmup_episodes or allowed < config.batch_steps:
             if config.synchronous:
-                self._round_began = self._explored
+                self.progress.round_began = self.progress.episodes
                 self._publish()
             return False
-        warmup = config.critic_warmup if self._critic_updates == 0 else 0
+        warmup = config.critic_warmup if self.progress.critic_updates == 0 else 0
         for _ in range(warmup + config.critic_updates):
             self._improve_critic()
         if max_lag := self.config.priority.max_lag:
@@ -225,6 +219,8 @@ class Learner:
             self._publish()
         if config.sweep_every and self.progress.updates % config.sweep_every == 0:
             self._sweep()
+        missing = config.min_uses * replay.inserted_steps - replay.sampled_steps
+        self._is_behind = missing > config.batch_steps
         return True
 
     # Parts of the stages.
@@ -241,12 +237,12 @@ class Learner:
     def _round_is_full(self) -> bool:
         """Whether a synchronous round has its episodes, so that the actors wait for the updates."""
         config = self.config.reinforce
-        arrived = self._explored - self._round_began
+        arrived = self.progress.episodes - self.progress.round_began
         return config.synchronous and not self._warming and arrived >= config.round_episodes
 
     def _improve_critic(self) -> None:
         size, chosen = self.config.reinforce.critic_steps, []
-        for entry in self._replay.sample_uniform(size):
+        for entry in self._memory.replay.sample_uniform(size):
             if len(entry.episode) > size:
                 break
             chosen.append(entry)
@@ -254,41 +250,21 @@ class Learner:
         batch = pack(chosen, self.config.reinforce.critic_steps, self._horizon, self._encode)
         self._state, scalars = self._updates.improve_critic(self._state, batch)
         self._scalars.update(scalars)
-        self._critic_updates += 1
+        self.progress.critic_updates += 1
 
     def _sweep(self) -> None:
         """Looks at the next part of the replay anew: priorities of what is not sampled grow old."""
         size = self.config.reinforce.batch_steps
-        if entries := self._replay.sweep(size):
+        if entries := self._memory.replay.sweep(size):
             batch = pack(entries, size, self._horizon, self._encode)
             self._state, report = self._updates.measure(self._state, batch)
-            self._refresh(entries, jax.device_get(report))
+            self._memory.refresh(entries, jax.device_get(report))
 
     def _remember(self, entries: list[Entry], report: StepReport) -> None:
         """Takes in what a step told of itself and of the episodes that it learned from."""
         self._take_scalars(report.scalars)
         if not self._skipped:  # else what it says of the episodes is no number either
-            self._refresh(entries, report)
-
-    def _refresh(self, entries: list[Entry], report: StepReport) -> None:
-        """Gives the replay new priorities and value targets."""
-        start = 0
-        for entry in entries:
-            rows = slice(start, start + len(entry.episode))
-            start = rows.stop
-            terms = EpisodeTerms(
-                float(np.abs(report.td[rows]).mean()),
-                float(report.rho[rows].mean()),
-                float(report.entropy[rows].mean()),
-            )
-            self._means.update(terms)
-            weight = priority(
-                self._means.normalise(terms),
-                float(entry.episode.success),
-                float(report.instruction_value[rows.start]),
-                self.config.priority,
-            )
-            self._replay.update(entry.handle, weight, np.asarray(report.targets[rows]))
+            self._memory.refresh(entries, report)
 
     def _take_scalars(self, scalars: dict[str, Any]) -> None:
         """Keeps what a step told; stops a run whose gradients are no numbers any more."""
@@ -309,7 +285,7 @@ class Learner:
 
     def _save(self) -> None:
         self.progress.wall_s = time.monotonic() - self._began
-        self._checkpoints.save(
+        is_new = self._checkpoints.save(
             self.progress.updates,
             self._state,
             {
@@ -317,7 +293,11 @@ class Learner:
                 "progress": dataclasses.asdict(self.progress),
                 "rng": self._rng.bit_generator.state,
             },
+            self._memory.save(),
         )
+        if is_new:  # and the one before is finished
+            self._ingest.retain(*self._needed)
+            self._needed = (self._memory.live(), self.progress.position)
         self._saved = time.monotonic()
 
     def _finish_if_done(self) -> None:
@@ -343,38 +323,11 @@ class Learner:
             return
         self._reported = now
         self._publisher.check()
-        version, replay = self.progress.version, self._replay
-        self._ingest.set_status(
-            {
-                "phase": self.progress.phase,
-                "updates": self.progress.updates,
-                "demonstrations": self.progress.demonstrations,
-                "target_demonstrations": self.config.warm_start.demonstrations,
-                "episodes": self.progress.episodes,
-                "target_episodes": self.config.reinforce.episodes,
-                "version": version,
-                "replay_episodes": len(replay),
-                "elapsed_s": now - self._began,
-                **self._monitor.status(version),
-            }
-        )
-        metrics: dict[str, Any] = {
-            "run/phase": self.progress.phase,
-            "run/version": version,
-            "actors/episodes": self.progress.episodes,
-            "replay/episodes": len(replay),
-            "replay/uses_a_step": replay.sampled_steps / max(replay.inserted_steps, 1),
-            "replay/late_updates": replay.late_updates,
-            "replay/expired": replay.expired,
-            **self._monitor.metrics(version),
-            **{name: float(value) for name, value in self._scalars.items()},
-            **{
-                f"actors/{name}": count
-                for name, count in self._leases.update(self._ingest.actors).items()
-            },
-            **{f"wire/{name}": count for name, count in self._ingest.counters.items()},
-        }
-        self._metrics.write(self.progress.updates, now - self._began, metrics)
+        elapsed_s, memory = now - self._began, self._memory
+        self._ingest.set_status(reports.status(self.progress, self.config, memory, elapsed_s))
+        metrics = reports.metrics(self.progress, memory, self._scalars, self._ingest.counters)
+        metrics |= self._leases.update(self._ingest.actors)
+        self._metrics.write(self.progress.updates, elapsed_s, metrics)
         for sign in self._health.check(self.progress.episodes, metrics):
             logger.warning("%s", sign)
             if self.config.health.then == "stop":

@@ -20,13 +20,20 @@ class Monitor:
 
     def __init__(self) -> None:
         self._recent: collections.deque[Episode] = collections.deque(maxlen=REMEMBERED)
+        # Of their records in the journal.
+        self.positions: collections.deque[int] = collections.deque(maxlen=REMEMBERED)
         self._arrivals: collections.deque[float] = collections.deque(maxlen=NEWEST)
 
-    def add(self, episode: Episode) -> None:
+    def add(self, episode: Episode, position: int = -1) -> None:
         """Takes an episode in; the success is that of the policy where the phone did not fail."""
         self._arrivals.append(time.monotonic())
         if episode.source == "policy" and episode.ending is not Ending.TRUNCATED:
-            self._recent.append(episode)
+            self.remember(episode, position)
+
+    def remember(self, episode: Episode, position: int) -> None:
+        """Takes up an episode that arrived in an earlier life of the learner."""
+        self._recent.append(episode)
+        self.positions.append(position)
 
     def weaker_success(self, window: int) -> float | None:
         """Mean success of the weaker half of the task families, over the newest `window` episodes.

@@ -60,6 +60,14 @@ class RunningMeans:
         else:
             self._means = self._decay * self._means + (1 - self._decay) * values
 
+    def save(self) -> np.ndarray:
+        """Returns the means, [3]; [0] before the first update."""
+        return np.zeros(0) if self._means is None else self._means
+
+    def restore(self, saved: np.ndarray) -> None:
+        """Takes up what `save` returned."""
+        self._means = saved if len(saved) else None
+
     def normalise(self, terms: EpisodeTerms) -> EpisodeTerms:
         means = np.ones(3) if self._means is None else np.maximum(self._means, 1e-6)
         return EpisodeTerms(*(np.asarray(terms) / means).tolist())

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import collections
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from common.types import Episode
 from learner.sum_tree import SumTree
+
+_COUNTS = ("inserted_steps", "sampled_steps", "late_updates", "expired")
 
 
 class Handle(NamedTuple):
@@ -24,6 +27,7 @@ class Entry(NamedTuple):
     handle: Handle
     episode: Episode
     targets: np.ndarray  # [T] float32, off-policy corrected value target, at first the outcome
+    position: int = -1  # of its record in the journal
 
 
 class Replay:
@@ -50,15 +54,22 @@ class Replay:
     def __len__(self) -> int:
         return min(self._next, len(self._entries))
 
-    def insert(self, episode: Episode, weight: float | None = None, fresh: bool = True) -> Handle:
+    def insert(
+        self,
+        episode: Episode,
+        weight: float | None = None,
+        fresh: bool = True,
+        position: int = -1,
+    ) -> Handle:
         """Adds an episode at `weight`, by default the largest so far; 0 keeps it from samples.
 
-        One that is not `fresh` waits for its turn by priority.
+        One that is not `fresh` waits for its turn by priority. `position` is its record's number
+        in the journal.
         """
         slot = self._next % len(self._entries)
         handle = Handle(slot, self._next // len(self._entries))
         outcome = np.full(len(episode), float(episode.success), np.float32)
-        self._entries[slot] = Entry(handle, episode, outcome)
+        self._entries[slot] = Entry(handle, episode, outcome, position)
         weight = self._largest if weight is None else weight
         self._tree.set(slot, weight)
         if weight > 0 and fresh:
@@ -158,3 +169,48 @@ class Replay:
         slots = self._rng.choice(len(self), min(count, len(self)), replace=False)
         entries = (self._entries[slot] for slot in slots)
         return [entry for entry in entries if entry and entry.episode.source == "policy"]
+
+    @property
+    def positions(self) -> list[int]:
+        """Of the records of all episodes that are kept, in no order."""
+        return [entry.position for entry in self._entries if entry is not None]
+
+    def save(self) -> dict[str, np.ndarray]:
+        """Returns all but the episodes themselves, oldest first; `restore` takes it."""
+        ring = len(self._entries)
+        slots = [number % ring for number in range(self._next - len(self), self._next)]
+        entries = [entry for slot in slots if (entry := self._entries[slot]) is not None]
+        fresh = set(self._fresh)
+        return {
+            "positions": np.array([entry.position for entry in entries], np.int64),
+            "weights": np.array([self._tree[slot] for slot in slots], np.float64),
+            "fresh": np.array(
+                [e.handle in fresh and self._tree[e.handle.slot] > 0 for e in entries], np.uint8
+            ),
+            "steps": np.array([len(entry.targets) for entry in entries], np.int64),
+            "targets": np.concatenate([np.zeros(0, np.float32), *(e.targets for e in entries)]),
+            "largest": np.array(self._largest, np.float64),
+            "counts": np.array([getattr(self, name) for name in _COUNTS]),
+            # How far these went, from the oldest.
+            "expired": np.array(max(self._expired - self._next + len(self), 0)),
+            "swept": np.array((self._swept - self._next) % max(len(self), 1)),
+        }
+
+    def restore(self, saved: Mapping[str, np.ndarray], episodes: Mapping[int, Episode]) -> None:
+        """Fills an empty replay with what `save` returned, as far as there is room for.
+
+        Args:
+          saved: Of a replay of any capacity.
+          episodes: By position; those that are missing are left out.
+        """
+        targets = np.split(saved["targets"], np.cumsum(saved["steps"])[:-1])
+        for row, position in enumerate(saved["positions"].tolist()):
+            if position in episodes:
+                fresh = bool(saved["fresh"][row])
+                weight = float(saved["weights"][row])
+                handle = self.insert(episodes[position], weight, fresh, position)
+                self.update(handle, weight, targets[row])
+        self._largest = float(saved["largest"])
+        for name, count in zip(_COUNTS, saved["counts"].tolist(), strict=True):
+            setattr(self, name, count)
+        self._expired, self._swept = int(saved["expired"]), int(saved["swept"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import logging
 import threading
+from collections.abc import Callable
 from typing import Self
 
 import zmq
@@ -16,14 +17,20 @@ logger = logging.getLogger(__name__)
 
 STOP_CHECK_MS = 50
 MAX_REASON = 300
+GROUP_BYTES = 16 * 1024 * 1024  # of received messages, beyond which a group is full
+
+Reply = list[bytes] | Callable[[], list[bytes]]  # a function: it is known after the commit
 
 
 class Service:
     """Owns a bound socket and the thread that reads it.
 
     Subclasses answer in `_answer`. They share nothing with their owner but methods under `_lock`,
-    so that a service can become a process.
+    so that a service can become a process. Messages that wait together are answered as a group of
+    up to `group_size`: `_commit` comes after the last answer and before the first reply.
     """
+
+    group_size = 1
 
     def __init__(self, address: str, insecure: bool = False, keys: LearnerKeys | None = None):
         """Binds the socket.
@@ -80,7 +87,7 @@ class Service:
         if self._thread.ident and not self._thread.is_alive() and not self._stopping.is_set():
             raise RuntimeError(f"The thread of {type(self).__name__} has died; see its traceback.")
 
-    def _answer(self, peer: bytes, header: messages.Header, body: bytes) -> list[bytes]:
+    def _answer(self, peer: bytes, header: messages.Header, body: bytes) -> Reply:
         """Returns the reply to a message; a WireError becomes a REFUSE."""
         raise NotImplementedError
 
@@ -89,6 +96,9 @@ class Service:
             self._door.close()
         self._context.term()
 
+    def _commit(self) -> None:
+        """Makes last what the replies of a group will promise."""
+
     def _count(self, name: str, n: int = 1) -> None:
         with self._lock:
             self._counters[name] += n
@@ -96,11 +106,21 @@ class Service:
     def _run(self) -> None:
         while not self._stopping.is_set():
             if self._socket.poll(STOP_CHECK_MS, zmq.POLLIN):
-                peer, *frames = self._socket.recv_multipart()
-                if not channel.send(self._socket, [peer, *self._reply(peer, frames)]):
-                    self._count("replies_lost")
+                self._answer_group()
 
-    def _reply(self, peer: bytes, frames: list[bytes]) -> list[bytes]:
+    def _answer_group(self) -> None:
+        """Answers what waits: commits cost milliseconds, so many share one."""
+        group, size = list[tuple[bytes, Reply]](), 0
+        while len(group) < self.group_size and size < GROUP_BYTES and self._socket.poll(0):
+            peer, *frames = self._socket.recv_multipart()
+            size += sum(map(len, frames))
+            group.append((peer, self._reply(peer, frames)))
+        self._commit()
+        for peer, reply in group:
+            if not channel.send(self._socket, [peer, *(reply() if callable(reply) else reply)]):
+                self._count("replies_lost")
+
+    def _reply(self, peer: bytes, frames: list[bytes]) -> Reply:
         self._count("received")
         header = None
         try:

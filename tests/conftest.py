@@ -27,10 +27,13 @@ START_S = 10.0
 CACHE = tempfile.TemporaryDirectory(prefix="cache-")
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ["JAX_COMPILATION_CACHE_DIR"] = os.environ["XDG_CACHE_HOME"] = CACHE.name
+STATE = tempfile.TemporaryDirectory(prefix="state-")  # where actors spool
+os.environ["XDG_STATE_HOME"] = STATE.name
 
 
 def pytest_unconfigure():
     CACHE.cleanup()
+    STATE.cleanup()
 
 
 class AdbServer:

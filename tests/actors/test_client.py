@@ -8,14 +8,18 @@ import numpy as np
 import pytest
 
 from actors import client as client_module
-from actors import download
+from actors import download, outbox
 from actors.client import LearnerClient, LearnerLost
+from actors.spool import Spool
 from common.channel import Mode
-from common.codec import EpisodeSpec
+from common.codec import EpisodeSpec, encode_episode
 from common.errors import ConfigError, WireError
 from common.types import Version
 from learner import ingest as ingest_module
+from learner.budget import Budget
+from learner.feed import Feed
 from learner.ingest import Ingest
+from learner.journal import Journal
 from learner.publish import Publisher
 from tests.episodes import episode
 
@@ -24,11 +28,49 @@ SPEC = EpisodeSpec(prompt_length=8, action_length=6, image_tokens=4, image_dim=1
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(client_module, "RESEND_S", 0.5)
+    monkeypatch.setattr(outbox, "RESEND_S", 0.5)
     monkeypatch.setattr(client_module, "HELLO_AGAIN_S", 0.2)
     monkeypatch.setattr(client_module, "SAY_EVERY_S", 0.1)
     monkeypatch.setattr(ingest_module, "RETRY_AFTER_S", 0.05)
     monkeypatch.setattr(download, "ASK_AGAIN_S", 0.3)
+
+
+class Learner(Ingest):
+    """A data socket with its journal, and what a learner would have read of that."""
+
+    def __init__(self, folder, publisher, port, **options):
+        welcome = {
+            "run": "r",
+            "params_port": publisher.port,
+            "heartbeat_s": 0.05,
+            "settings": {"horizon": 10},
+        }
+        self.journal, self._feed = Journal(folder), Feed(folder, SPEC)
+        address = f"tcp://127.0.0.1:{port}"
+        super().__init__(address, SPEC, welcome, self.journal, b"tokenizer", **options)
+
+    def drain(self):
+        arrivals = self._feed.take(self.wait(0, 0.0))
+        self.consumed(self._feed.position)
+        return [arrival.episode for arrival in arrivals]
+
+    def close(self):
+        super().close()
+        self.journal.close()
+
+
+class Client(LearnerClient):
+    """A client that owns its spool."""
+
+    def __init__(self, learner, folder, actor="test", boot="b", capacity_bytes=10**9, **options):
+        self.spool = Spool(folder, capacity_bytes)
+        address = f"tcp://127.0.0.1:{learner.port}"
+        super().__init__(address, actor, boot, "a device", False, self.spool, **options)
+
+    def close(self, timeout_s=5.0):
+        left = super().close(timeout_s)
+        self.spool.close()
+        return left
 
 
 @pytest.fixture
@@ -37,28 +79,34 @@ def publisher():
         yield publisher
 
 
-def start_learner(publisher, port=0, **options):
-    welcome = {
-        "run": "r",
-        "params_port": publisher.port,
-        "heartbeat_s": 0.05,
-        "settings": {"horizon": 10},
-    }
-    return Ingest(f"tcp://127.0.0.1:{port}", SPEC, welcome, b"tokenizer", **options).start()
+@pytest.fixture
+def start_learner(tmp_path):
+    """Starts a learner, or another life of it: there is one journal."""
+
+    def start(publisher, port=0, **options):
+        return Learner(tmp_path / "journal", publisher, port, **options).start()
+
+    return start
 
 
 @pytest.fixture
-def learner(publisher):
+def learner(publisher, start_learner):
     with start_learner(publisher) as learner:
         yield learner
 
 
-def make_client(learner, actor="test", boot="b"):
-    return LearnerClient(f"tcp://127.0.0.1:{learner.port}", actor, boot, "a device", False)
+@pytest.fixture
+def make_client(tmp_path):
+    """Makes a client, or another life of it: there is one spool for each name."""
+
+    def make(learner, actor="test", boot="b", capacity_bytes=10**9):
+        return Client(learner, tmp_path / f"spool-{actor[:9]}", actor, boot, capacity_bytes)
+
+    return make
 
 
 @pytest.fixture
-def client(learner):
+def client(learner, make_client):
     with make_client(learner) as client:
         client.connect(5)
         yield client
@@ -103,7 +151,7 @@ def test_episodes_arrive_in_order_and_equal(learner, client):
     assert client.counters["acked"] == 20
 
 
-def test_two_clients_do_not_mix(learner):
+def test_two_clients_do_not_mix(learner, make_client):
     with make_client(learner, "one") as one, make_client(learner, "two") as two:
         for client in (one, two):
             client.connect(5)
@@ -116,7 +164,7 @@ def test_two_clients_do_not_mix(learner):
     assert set(learner.actors) == {"one", "two"}
 
 
-def test_a_restarted_actor_is_a_new_boot(learner):
+def test_a_restarted_actor_is_a_new_boot(learner, make_client):
     for boot in ("first", "second"):
         with make_client(learner, boot=boot) as client:
             client.connect(5)
@@ -125,8 +173,10 @@ def test_a_restarted_actor_is_a_new_boot(learner):
     assert learner.actors["test"]["boot"] == "second"
 
 
-def test_a_restarted_learner_gets_every_episode_and_none_twice(publisher):
-    lives, numbers = [], iter(range(60))
+def test_a_restarted_learner_gets_every_episode_and_none_twice(
+    publisher, start_learner, make_client
+):
+    numbers = iter(range(60))
     learner = start_learner(publisher)
     with make_client(learner) as client:
         client.connect(5)
@@ -136,21 +186,39 @@ def test_a_restarted_learner_gets_every_episode_and_none_twice(publisher):
                 client.heartbeat("acting")
             if life < 2:  # while some are under way
                 learner.close()
-                lives.append([made.seq for made in learner.drain()])
                 learner = start_learner(publisher, learner.port)
-        eventually(lambda: client.in_flight == 0, 10, client.poll)
+        eventually(lambda: client.waiting == 0, 10, client.poll)
         assert client.welcome.generation == 2 and client.welcome.life == client.pulse.life
+    arrived = [made.seq for made in learner.drain()]
     learner.close()
-    lives.append([made.seq for made in learner.drain()])
-    assert all(len(set(life)) == len(life) and life for life in lives)
-    assert set().union(*lives) == set(range(60))
+    assert sorted(arrived) == list(range(60))
+
+
+def test_episodes_of_an_outage_are_delivered_by_the_next_actor(
+    publisher, start_learner, make_client
+):
+    learner = start_learner(publisher)
+    first = make_client(learner)
+    first.connect(5)
+    first.send(make_episode(0))
+    eventually(lambda: first.waiting == 0, meanwhile=first.poll)
+    learner.close()
+    for number in range(1, 30):  # nobody is there
+        assert first.send(make_episode(number))
+    assert first.close(timeout_s=0) == 29
+    with start_learner(publisher, learner.port) as learner, make_client(learner, boot="c") as next_:
+        next_.connect(5)
+        next_.send(make_episode(0, boot="c"))
+        eventually(lambda: next_.waiting == 0, meanwhile=next_.poll)
+        arrived = [(made.boot, made.seq) for made in learner.drain()]
+    assert arrived == [("b", n) for n in range(30)] + [("c", 0)]
 
 
 def test_a_learner_that_forgot_the_peer_is_greeted_again(learner, client):
     client.send(make_episode(0))
     learner._peers.clear()
     client.send(make_episode(1))
-    eventually(lambda: client.in_flight == 0, meanwhile=client.poll)
+    eventually(lambda: client.waiting == 0, meanwhile=client.poll)
     assert [made.seq for made in learner.drain()] == [0, 1]
     assert client.welcome.generation == 0  # it is the same learner
 
@@ -165,32 +233,66 @@ def test_a_final_refusal_is_counted_and_the_next_episode_accepted(learner, clien
     assert client.counters["refused/BAD_VALUE"] == 1 and client.counters["acked"] == 1
 
 
-def test_a_full_learner_gets_everything_in_the_end(publisher):
-    with start_learner(publisher, capacity_episodes=2) as learner, make_client(learner) as client:
+def test_a_full_learner_gets_everything_in_the_end(publisher, start_learner, make_client):
+    with (
+        start_learner(publisher, capacity_episodes=2) as learner,
+        make_client(learner, capacity_bytes=12_000) as client,  # of 2.4 kB each
+    ):
         client.connect(5)
-        for number in range(6):
-            client.send(make_episode(number))
-        with pytest.raises(LearnerLost, match="took no episode"):
-            client.send(make_episode(6), timeout_s=0.3)
+        sent = 0
+        with pytest.raises(LearnerLost, match=r"spool is full: . episodes wait"):
+            while sent < 100:
+                client.send(make_episode(sent), timeout_s=0.3)
+                sent += 1
+        assert learner.actors["test"]["state"] == "spool full"
         arrived = []
         eventually(
-            lambda: arrived.extend(learner.drain()) or client.in_flight == 0, meanwhile=client.poll
+            lambda: arrived.extend(learner.drain()) or client.waiting == 0, meanwhile=client.poll
         )
-        client.send(make_episode(6))
+        client.send(make_episode(sent))
         assert client.close() == 0
         arrived += learner.drain()
-    assert sorted(made.seq for made in arrived) == list(range(7))
+    assert sorted(made.seq for made in arrived) == list(range(sent + 1)) and 3 < sent < 9
     assert client.counters["retried"] > 0
 
 
-def test_stop_ends_the_wait_for_room(publisher):
-    with start_learner(publisher, capacity_episodes=1) as learner, make_client(learner) as client:
+def test_stop_ends_the_wait_for_room(publisher, start_learner, make_client):
+    with (
+        start_learner(publisher, capacity_episodes=1) as learner,
+        make_client(learner, capacity_bytes=1) as client,
+    ):
         client.connect(5)
-        for number in range(5):
-            client.send(make_episode(number))
+        client.send(make_episode(0))
+        eventually(lambda: client.waiting == 0, meanwhile=client.poll)
+        client.send(make_episode(1))  # one is always taken
         learner.set_pulse(0, 0, Mode.STOP)
-        assert not client.send(make_episode(5), timeout_s=5)
-        assert client.close(timeout_s=0.2) == 4
+        assert not client.send(make_episode(2), timeout_s=5)
+        assert client.close(timeout_s=0.2) == 1
+
+
+def test_what_is_for_another_run_is_kept_aside_with_the_reason(learner, make_client, tmp_path):
+    with Spool(tmp_path / "spool-test") as spool:
+        spool.put(encode_episode(make_episode(0, boot="old"), "another run"))
+    with make_client(learner) as client:
+        client.connect(5)
+        client.send(make_episode(0))
+        eventually(lambda: client.waiting == 0, meanwhile=client.poll)
+        assert client.counters["refused/WRONG_RUN"] == 1 and client.counters["acked"] == 1
+    (reason,) = (tmp_path / "spool-test" / "dead").glob("*.txt")
+    assert "WRONG_RUN: The episode is of the run another run; this is r." in reason.read_text()
+
+
+def test_credit_bounds_what_is_under_way(learner, client):
+    learner._budget = Budget(3, 10**9)
+    client.heartbeat("x")
+    eventually(
+        lambda: client._outbox._credit_episodes == 3, meanwhile=lambda: client.heartbeat("x")
+    )
+    learner.close()
+    for number in range(20):
+        client.send(make_episode(number))
+    assert len(client._outbox._under_way) == 3 and client.waiting == 20
+    client.close(timeout_s=0)
 
 
 def test_wrong_numbers_are_the_callers_mistake(client):
@@ -199,7 +301,7 @@ def test_wrong_numbers_are_the_callers_mistake(client):
             client.send(wrong)
 
 
-def test_a_silent_learner_is_waited_for_and_given_up_by_name(publisher):
+def test_a_silent_learner_is_waited_for_and_given_up_by_name(publisher, start_learner, make_client):
     with start_learner(publisher) as learner:
         pass
     said = []
@@ -211,7 +313,7 @@ def test_a_silent_learner_is_waited_for_and_given_up_by_name(publisher):
     assert said and "Waiting for the learner" in said[0]
 
 
-def test_an_actor_may_start_before_the_learner(publisher):
+def test_an_actor_may_start_before_the_learner(publisher, start_learner, make_client):
     with start_learner(publisher) as learner:
         pass
     with make_client(learner) as client:
@@ -222,12 +324,12 @@ def test_an_actor_may_start_before_the_learner(publisher):
 
 
 @pytest.mark.parametrize("address", ["", "localhost:7000", "tcp://x", "tcp://x:0", "tcp://a b:1"])
-def test_a_malformed_address_is_refused_at_once(address):
-    with pytest.raises(ConfigError, match="tcp://host:port"):
-        LearnerClient(address, "a", "b", "d", False)
+def test_a_malformed_address_is_refused_at_once(address, tmp_path):
+    with Spool(tmp_path) as spool, pytest.raises(ConfigError, match="tcp://host:port"):
+        LearnerClient(address, "a", "b", "d", False, spool)
 
 
-def test_a_refused_actor_is_told_why(learner):
+def test_a_refused_actor_is_told_why(learner, make_client):
     with (
         make_client(learner, actor="x" * 300) as client,
         pytest.raises(ConfigError, match="TOO_LARGE: actor"),
@@ -331,7 +433,9 @@ def test_a_download_goes_on_where_it_ran_out_of_time(publisher, client, monkeypa
     np.testing.assert_array_equal(got["layer"]["w"], params(0)["layer"]["w"])
 
 
-def test_parameters_follow_a_restarted_learner_to_its_new_port(learner, publisher, client):
+def test_parameters_follow_a_restarted_learner_to_its_new_port(
+    learner, publisher, client, start_learner
+):
     publisher.publish(params(0), Version(0, 0))
     assert client.fetch(None, timeout_s=5)[0] == Version(0, 0)
     learner.close()
@@ -371,7 +475,7 @@ def test_a_base_is_fetched_once_and_adapters_come_merged(publisher, client):
     assert publisher.counters["chunks"] == 5 + 2  # of 1000 bytes: 40 * 30 * 4, and twice 564
 
 
-def test_a_base_outlives_its_learner(learner, publisher, client):
+def test_a_base_outlives_its_learner(learner, publisher, client, start_learner):
     publisher.publish_base({"q": {"kernel": KERNEL}}, 1, "float32")
     publisher.publish(adapted(1), Version(1, 1), "float32")
     check_adapted(client.fetch(None, timeout_s=5), 1)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from actors import loop
-from actors.client import Welcome
 from actors.evaluators.state import StateJudge
 from actors.loop import Actor, ActorConfig
 from actors.session import Settings
+from actors.welcome import Welcome
 from common.channel import Mode, Pulse
 from common.errors import ConfigError, DeviceError
 from common.models import autoui, vision
@@ -34,6 +34,7 @@ class FakeClient:
     def __init__(self, welcome: Welcome, pulses: Iterator[Pulse], params: dict):
         self.welcome = welcome
         self.lost_s = 0.0
+        self.waiting = 0
         self.sent: list[Episode] = []
         self.states: list[str] = []
         self.fetched: list[Version | None] = []
@@ -169,22 +170,19 @@ def test_stop_ends_it_in_the_middle_of_an_episode(make):
     assert len(client.states) == 3
 
 
-def test_it_makes_no_episodes_while_the_learner_is_away_and_goes_on_later(make):
+def test_it_plays_on_while_the_learner_is_away_until_much_waits_for_it(make):
     actor, client = make([pulse(Mode.EXPLORE, 1)] * 8)
-    silence = iter([0.0, 9.0, 9.0, 9.0, 0.0])
-
-    def listen() -> None:
-        client.lost_s = next(silence, 0.0)
-
-    client.on_poll = listen
+    waiting = iter([0, loop.MAX_WAITING - 1, loop.MAX_WAITING, loop.MAX_WAITING, 3])
+    client.lost_s = 60.0
+    client.on_poll = lambda: setattr(client, "waiting", next(waiting, 0))
     actor.run()
-    assert client.states[:5] == ["exploring"] * 2 + ["waiting"] * 2 + ["exploring"]
+    assert client.states[:6] == ["exploring"] * 4 + ["waiting"] + ["exploring"]
 
 
 def test_it_gives_up_on_a_learner_that_stays_away(make):
     actor, client = make([pulse(Mode.EXPLORE, 1)] * 8)
-    client.lost_s = 121.0
-    with pytest.raises(ConfigError, match="silent for 121 s"):
+    client.lost_s, client.waiting = 121.0, 7
+    with pytest.raises(ConfigError, match=r"silent for 121 s.* 7 episodes in its spool"):
         actor.run()
 
 

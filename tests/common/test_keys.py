@@ -7,13 +7,12 @@ import time
 
 import pytest
 
-from actors.client import LearnerClient
 from common import channel, keys
 from common.errors import ConfigError
 from common.keys import ActorKeys, LearnerKeys
 from common.types import Version
 from learner.publish import Publisher
-from tests.actors.test_client import params, start_learner
+from tests.actors.test_client import Client, Learner, params
 
 
 @pytest.fixture(scope="module")
@@ -23,30 +22,42 @@ def folder(tmp_path_factory):
     return folder
 
 
-@contextlib.contextmanager
-def learner_with(made):
-    with (
-        Publisher("tcp://127.0.0.1:0", keys=made).start() as publisher,
-        start_learner(publisher, keys=made) as learner,
-    ):
-        publisher.publish(params(0), Version(0, 0), "float32")
-        yield learner
+@pytest.fixture
+def learner_with(tmp_path):
+    """Starts a learner with keys, or with none."""
+
+    @contextlib.contextmanager
+    def start(made):
+        with (
+            Publisher("tcp://127.0.0.1:0", keys=made).start() as publisher,
+            Learner(tmp_path / "journal", publisher, 0, keys=made).start() as learner,
+        ):
+            publisher.publish(params(0), Version(0, 0), "float32")
+            yield learner
+
+    return start
 
 
-def client_with(learner, made):
-    return LearnerClient(f"tcp://127.0.0.1:{learner.port}", "a", "b", "d", False, keys=made)
+@pytest.fixture
+def client_with(tmp_path):
+    return lambda learner, made: Client(learner, tmp_path / "spool", keys=made)
 
 
-def refusal(learner, made):
+@pytest.fixture
+def refusal(client_with):
     """Returns what an actor is told, within the five seconds that it may take."""
-    begun = time.monotonic()
-    with client_with(learner, made) as client, pytest.raises(ConfigError) as error:
-        client.connect(20)
-    assert time.monotonic() - begun < 5
-    return str(error.value)
+
+    def refusal(learner, made):
+        begun = time.monotonic()
+        with client_with(learner, made) as client, pytest.raises(ConfigError) as error:
+            client.connect(20)
+        assert time.monotonic() - begun < 5
+        return str(error.value)
+
+    return refusal
 
 
-def test_known_keys_work_on_both_channels(folder):
+def test_known_keys_work_on_both_channels(folder, learner_with, client_with):
     with learner_with(LearnerKeys.load(folder / "learner")) as learner:
         for name in ("one", "two"):
             with client_with(learner, ActorKeys.load(folder / name)) as client:
@@ -57,7 +68,9 @@ def test_known_keys_work_on_both_channels(folder):
         assert status["counters"]["hellos"] == 2
 
 
-def test_an_unknown_actor_is_told_and_let_in_once_it_is_allowed(folder, tmp_path):
+def test_an_unknown_actor_is_told_and_let_in_once_it_is_allowed(
+    folder, tmp_path, learner_with, client_with, refusal
+):
     shutil.copytree(folder, tmp_path / "k")
     card = tmp_path / "k/learner/allowed/one.key"
     card.rename(tmp_path / "one.key")
@@ -70,7 +83,7 @@ def test_an_unknown_actor_is_told_and_let_in_once_it_is_allowed(folder, tmp_path
             client.connect(5)
 
 
-def test_wrong_and_missing_keys_are_told(folder, tmp_path):
+def test_wrong_and_missing_keys_are_told(folder, tmp_path, learner_with, refusal):
     keys.create(tmp_path / "other", ["one"])
     with learner_with(LearnerKeys.load(folder / "learner")) as learner:
         stranger = ActorKeys.load(tmp_path / "other" / "one")

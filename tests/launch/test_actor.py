@@ -40,6 +40,7 @@ def silence():
         (["--emulator=nope", "--adb-port=0"], "--adb-port must be between 1 and 65535, not 0."),
         (["--emulator=nope", "--connect-timeout-s=0"], "--connect-timeout-s must be above 0"),
         (["--emulator=nope", "--seed=-1"], "--seed must be in 0..2147483647, not -1."),
+        (["--emulator=nope", "--spool-mb=0"], "--spool-mb must be 1 or more, not 0."),
         (["--emulator=nope", "--settle-s=-1"], "--settle-s must be in 0..60, not -1.0."),
         (["--emulator=nope", "--grace-s=-1"], "--grace-s must be in 0..3600, not -1.0."),
         (["--emulator=nope", "--vision-folder=/nowhere"], "--vision-folder /nowhere is not a"),

@@ -6,8 +6,8 @@ from common import keys
 from common.keys import LearnerKeys
 from common.types import Version
 from launch import status
-from tests.actors.test_client import eventually, make_client, make_episode, start_learner
-from tests.actors.test_client import publisher as publisher
+from learner.publish import Publisher
+from tests.actors.test_client import Client, Learner, eventually, make_episode
 
 SNAPSHOT = {
     "run": "r",
@@ -63,15 +63,18 @@ def test_drops_come_with_their_reasons():
     assert "Dropped: refused/STALE 2" in said and "accepted 7" in said
 
 
-def test_a_running_learner_answers_with_and_without_keys(publisher, tmp_path, capsys):
+def test_a_running_learner_answers_with_and_without_keys(tmp_path, capsys):
     keys.create(tmp_path / "k", ["one"])
     made = {"keys": LearnerKeys.load(tmp_path / "k/learner")}
     for options, flags in ({}, []), (made, [f"--keys={tmp_path / 'k/one'}"]):
-        with start_learner(publisher, **options) as learner:
+        with (
+            Publisher("tcp://127.0.0.1:0").start() as publisher,
+            Learner(tmp_path / "journal", publisher, 0, **options).start() as learner,
+        ):
             learner.set_pulse(1, 4, "wait")
             address = f"--learner=tcp://127.0.0.1:{learner.port}"
             if not options:
-                with make_client(learner) as client:
+                with Client(learner, tmp_path / "spool") as client:
                     client.connect(5)
                     client.version = Version(1, 3)
                     client.send(make_episode(0))

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from actors.client import LearnerClient
+from actors.spool import Spool
 from common.errors import ConfigError
 from common.models import autoui
 from common.models.distribution import SamplingConfig
@@ -28,10 +29,11 @@ def learner(folder, **settings):
     )
 
 
-def fetched(made):
+def fetched(made, folder):
     """Returns what an actor gets of a learner that is stopped at once, and of which lineage."""
     made.run(lambda: True)
-    with LearnerClient(f"tcp://127.0.0.1:{made._ingest.port}", "a", "b", "d", False) as client:
+    address = f"tcp://127.0.0.1:{made._ingest.port}"
+    with Spool(folder) as spool, LearnerClient(address, "a", "b", "d", False, spool) as client:
         client.connect(5)
         version, params = client.fetch(None, timeout_s=5)
     return version.lineage, params
@@ -44,7 +46,7 @@ def test_actors_get_the_merged_policy_that_is_saved_also_after_a_restart(tmp_pat
             if lineage == 1:  # as after some learning: at first adapters change nothing
                 moved = jax.tree.map(lambda leaf: leaf + 0.1, made._state.params)
                 made._state = made._state._replace(params=moved)
-            found.append(fetched(made))
+            found.append(fetched(made, tmp_path / "spool"))
     saved, meta = load_policy(tmp_path / "checkpoints")
     assert meta["lora"]["rank"] == 2 and [lineage for lineage, _ in found] == [1, 2]
     for _, params in found:
@@ -94,6 +96,8 @@ def test_the_way_of_sampling_is_set_by_name():
         ("sampling.temperature", "0", "sampling.temperature must be above 0 to learn, not 0.0"),
         ("sampling.top_p", "2", "sampling.top_p must be above 0 and at most 1, not 2.0"),
         ("sampling.grammar", "1", "sampling.grammar must be bool, not 1"),
+        ("reinforce.min_uses", "9", "min_uses must be in 0..reinforce.max_uses"),
+        ("reinforce.arrival_lag", "-1", "arrival_lag must not be negative"),
         ("sampling.beams", "1", "There is no setting sampling.beams; SamplingConfig has"),
         ("temperature", "1", "There is no setting temperature"),
     ],

@@ -1,6 +1,5 @@
 """What the learner asks of its actors, with steps that do nothing and actors that are lists."""
 
-import collections
 import contextlib
 import dataclasses
 import json
@@ -13,27 +12,36 @@ from common.errors import DistRLError
 from common.metrics import MetricsWriter
 from learner.archive import Archive
 from learner.config import LearnerConfig, ReinforceConfig, WarmStartConfig
+from learner.feed import Arrival
 from learner.health import HealthConfig
-from learner.loop import MOST_SKIPPED, Learner, Progress
+from learner.loop import MOST_SKIPPED, Learner
+from learner.memory import Memory
+from learner.progress import Progress
 from learner.state import LearnerState, StepReport
 from learner.update import Updates
 from tests.episodes import episode
 
 
 class Ingest:
-    """Hands out prepared episodes and remembers what the actors were told."""
+    """Hands out prepared episodes, as the journal, and remembers what the actors were told."""
 
     def __init__(self):
-        self.arrived = collections.deque()
+        self.arrived = []
         self.modes, self.counters, self.actors = [], {}, {}
+        self._taken = 0
 
-    def get(self, timeout_s):
-        return self.arrived.popleft() if self.arrived else None
+    def wait(self, position, timeout_s):
+        return len(self.arrived)
 
-    def drain(self):
-        episodes = list(self.arrived)
-        self.arrived.clear()
-        return episodes
+    def take(self, end):
+        begin, self._taken = self._taken, end
+        return [Arrival(number, self.arrived[number]) for number in range(begin, end)]
+
+    def consumed(self, position):
+        assert position == self._taken
+
+    def retain(self, live, upto):
+        pass
 
     def set_pulse(self, lineage, version, mode):
         self.modes.append(mode)
@@ -83,13 +91,16 @@ def make_learner(tmp_path):
             restart_policy_optimizer=lambda state: state,
         )
         state = LearnerState({"w": np.ones(1, np.float32)}, None, None, None, None, {})
+        ingest, rng = Ingest(), np.random.default_rng(0)
         learner = Learner(
             config,
             updates,
             state,
             Progress(lineage=1),
-            np.random.default_rng(0),
-            ingest=Ingest(),
+            rng,
+            ingest=ingest,
+            feed=ingest,
+            memory=Memory(config, None, rng),
             publisher=Nothing(),
             checkpoints=Nothing(),
             metrics=opened.enter_context(MetricsWriter(tmp_path / "metrics.jsonl")),
@@ -108,7 +119,7 @@ def make_learner(tmp_path):
 
 
 def arrive(learner, count, **how):
-    started = len(learner._replay) + len(learner._ingest.arrived)
+    started = len(learner._ingest.arrived)
     learner._ingest.arrived.extend(episode(5, seq=started + i, **how) for i in range(count))
 
 
