@@ -18,10 +18,10 @@ class WarmStartConfig:
     """Demonstrations and the supervised start; 0 demonstrations skips it."""
 
     demonstrations: int = 800  # episodes
-    begin: int = 100  # episodes before the first gradient step
+    begin: int = 400  # episodes before the first gradient step
     batch: int = 32  # steps
     success: float = 0.3  # stop when the weaker half of the task families reaches this
-    window: int = 128  # newest episodes, sampled, over which that is measured
+    window: int = 96  # newest episodes, sampled, over which that is measured
     max_updates: int = 5000
     publish_every: int = 25  # gradient steps
     epsilon: float = 0.1  # share of the expert's steps replaced by an unlabelled disturbance

@@ -21,8 +21,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Self
+
+import numpy as np
 
 from common import errors
 from common.channel import Mode
@@ -140,8 +142,8 @@ class IngestProcess:
         self._arguments["position"] = position
         self._tell("consumed", position)
 
-    def retain(self, live: Sequence[int], upto: int) -> None:
-        self._tell("retain", [int(number) for number in live], upto)
+    def retain(self, live: np.ndarray, upto: int) -> None:
+        self._tell("retain", live.tolist(), upto)
 
     def set_pulse(self, lineage: int, version: int, mode: Mode | str) -> None:
         self._tell("set_pulse", lineage, version, Mode(mode).value)

@@ -69,8 +69,8 @@ class Memory:
 
     def live(self) -> np.ndarray:
         """Returns the positions of all episodes that are kept, ascending."""
-        kept = (self.replay, self.demonstrations, self.monitor)
-        return np.unique([p for part in kept for p in part.positions]).astype(np.int64)
+        positions = [*self.replay.positions, *self.demonstrations.positions]
+        return np.unique([*positions, *self.monitor.positions]).astype(np.int64)
 
     def save(self) -> dict[str, np.ndarray]:
         """Returns what `restore` takes; no array is an object's."""
