@@ -89,13 +89,15 @@ class Matrix:
     def round(self) -> None:
         """Lets some time pass, and then something happen."""
         time.sleep(self._random.uniform(0.0, self._args.longest_s))
-        what = self._random.choice(["learner", "ingest", "actor", "actor", "cut", "slow"])
+        what = self._random.choice(["learner", "ingest", "params", "actor", "actor", "cut", "slow"])
         self.rounds[what] += 1
         match what:
             case "learner":
                 self._kill("learner")
             case "ingest":
-                self._kill_ingest()
+                self._kill_child("ingest_process")
+            case "params":
+                self._kill_child("publish_process")
             case "actor":
                 self._kill(f"actor-{self._random.randrange(self._args.actors)}")
             case "cut":
@@ -125,13 +127,14 @@ class Matrix:
         status = channel.ask_status(self._address, 1.0)
         return status is not None and status["waiting"] == 0
 
-    def _kill_ingest(self) -> None:
-        """Kills the learner's child, if it has one at the moment; the learner starts another."""
+    def _kill_child(self, module: str) -> None:
+        """Kills the learner's child of that name, if there is one; the learner starts another."""
         learner = self._processes["learner"].pid
         children = pathlib.Path(f"/proc/{learner}/task/{learner}/children").read_text().split()
         for child in map(int, children):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+                if module in pathlib.Path(f"/proc/{child}/cmdline").read_text():
+                    os.kill(child, signal.SIGKILL)
 
     def _kill(self, name: str) -> None:
         self._processes[name].kill()

@@ -12,6 +12,7 @@ import random
 import sys
 import uuid
 
+from actors.cache import Cache
 from actors.client import LearnerClient
 from actors.loop import MAX_WAITING
 from actors.spool import Spool
@@ -25,12 +26,15 @@ def main(folder: str, address: str, name: str, size: str) -> None:
     boot, made = uuid.uuid4().hex, 0
     stop = pathlib.Path(folder, "stop")
     notes = os.open(pathlib.Path(folder, f"{name}.made"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    cache = Cache(pathlib.Path(folder, "cache"))
     with (
         Spool(pathlib.Path(folder, "spool", name)) as spool,
-        LearnerClient(address, name, boot, "none", True, spool) as client,
+        LearnerClient(address, name, boot, "none", True, spool, cache) as client,
     ):
         client.connect(600.0, lambda _: None)
         while not stop.exists() or client.waiting:
+            if client.pulse.version.step > 0 and client.pulse.version != client.version:
+                client.fetch(client.version, timeout_s=1.0)
             wanted = client.pulse.mode in (Mode.DEMONSTRATE, Mode.EXPLORE)
             if wanted and client.waiting < MAX_WAITING and not stop.exists():
                 lineage, step = client.pulse.version
