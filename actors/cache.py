@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import io
 import logging
 import mmap
 import os
@@ -24,7 +25,6 @@ import struct
 import time
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import BinaryIO
 
 import msgpack
 import numpy as np
@@ -42,10 +42,13 @@ _FOOTER = struct.Struct("<QI4s")  # bytes of the table, CRC-32 of all before the
 _MAGIC = b"DRL1"
 
 
+Opened = io.BufferedReader | io.BufferedRandom
+
+
 class Stored:
     """The parameters in one complete file."""
 
-    def __init__(self, file: BinaryIO, check: bool):
+    def __init__(self, file: Opened, check: bool):
         """Takes over an open file.
 
         Raises:
@@ -80,7 +83,7 @@ class Stored:
 class Part:
     """A download that this process alone may write; chunks survive it."""
 
-    def __init__(self, path: pathlib.Path, file: BinaryIO, manifest: weights.Manifest):
+    def __init__(self, path: pathlib.Path, file: io.BufferedRandom, manifest: weights.Manifest):
         self.manifest = manifest
         self.path = path
         self._file = file
@@ -239,14 +242,14 @@ def _is_ours(path: pathlib.Path) -> bool:
     return re.match(r"[0-9a-f]{64}\.", path.name) is not None
 
 
-def _read(file: BinaryIO, tensor: weights.Tensor) -> np.ndarray:
+def _read(file: Opened, tensor: weights.Tensor) -> np.ndarray:
     array = np.empty(tensor.shape, weights.WIRE_DTYPES[tensor.dtype])
     file.seek(tensor.offset)
     file.readinto(array.reshape(-1).view(np.uint8).data)
     return array
 
 
-def _crc(file: BinaryIO, size: int) -> int:
+def _crc(file: Opened, size: int) -> int:
     """Returns the CRC-32 of the first bytes of a file."""
     file.seek(0)
     crc = 0
@@ -258,7 +261,7 @@ def _crc(file: BinaryIO, size: int) -> int:
 class _Checked:
     """A file with the CRC-32 of what was written."""
 
-    def __init__(self, file: BinaryIO):
+    def __init__(self, file: io.BufferedWriter):
         self._file = file
         self.crc = 0
 
@@ -278,7 +281,7 @@ def _worded(folder: pathlib.Path) -> Iterator[None]:
         ) from error
 
 
-def _locked(path: pathlib.Path) -> BinaryIO | None:
+def _locked(path: pathlib.Path) -> io.BufferedRandom | None:
     """Opens a file for this process alone, until it is closed or the process ends."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     file = os.fdopen(descriptor, "r+b")
