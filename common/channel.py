@@ -28,7 +28,7 @@ HEARTBEAT_S = 2.0  # ... and these, from the working loop, find hung actors
 LEASE_S = 30.0  # an actor that was silent for so long is lost
 LINGER_MS = 500  # long enough for a last reply; never -1, which hangs on a dead peer
 QUEUED_MESSAGES = 32  # per pipe; acknowledgements bound what is under way, not this
-MAX_FAILED_HANDSHAKES = 3  # in a row; a learner that is just being stopped may cut one or two
+FAILED_HANDSHAKES, FAILED_HANDSHAKES_S = 3, 2.5  # that many, and for so long
 OLDEST_LIBZMQ = (4, 3, 2)  # before: memory corruption ahead of any authentication
 
 
@@ -170,7 +170,11 @@ def dealer(
 
 
 class Handshakes:
-    """Says in words why a DEALER's connections come to nothing; ZeroMQ tries again in silence."""
+    """Says in words why a DEALER's connections come to nothing; ZeroMQ tries again in silence.
+
+    A wrong key looks as a network does that hangs up, so once there was a connection, only time
+    tells: a proxy may accept connections while its learner is away.
+    """
 
     def __init__(self, socket: zmq.Socket, address: str, keys: ActorKeys | None):
         """Takes a socket that nobody else monitors."""
@@ -181,10 +185,12 @@ class Handshakes:
             | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
             | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
         )
-        self._failures = 0
+        self._failures = 0  # while there was no connection yet
+        self._failed_at = 0.0  # for the first time
+        self._connected = False
 
     def check(self) -> None:
-        """Raises ConfigError after a refusal, or after several failures without a success."""
+        """Raises ConfigError after a refusal, or if for a while there were only failures."""
         while self._monitor.poll(0):
             event = recv_monitor_message(self._monitor)["event"]
             if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
@@ -193,21 +199,26 @@ class Handshakes:
                     "file into allowed/ of the learner's keys, or make one with launch/keys.py."
                 )
             if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                self._failures = 0
-            elif event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:  # the other end hung up
+                self._connected, self._failures = True, 0
+            elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:  # ZeroMQ will not connect again
+                raise self._nothing()
+            elif not self._connected:  # the other end hung up
+                self._failed_at = self._failed_at or time.monotonic()
                 self._failures += 1
-            else:  # this end did: ZeroMQ will not connect again
-                self._failures = MAX_FAILED_HANDSHAKES
-        if self._failures >= MAX_FAILED_HANDSHAKES:
-            what = (
-                "it uses keys: give --keys with the folder that launch/keys.py made for this actor"
-                if self._keys is None
-                else "its key is not the one in learner.key, or it was started without --keys"
-            )
-            raise errors.ConfigError(
-                f"Nothing comes of the connections to {self._address}. Either no learner listens "
-                f"there, or {what}."
-            )
+        failing_s = time.monotonic() - self._failed_at
+        if self._failures >= FAILED_HANDSHAKES and failing_s >= FAILED_HANDSHAKES_S:
+            raise self._nothing()
+
+    def _nothing(self) -> errors.ConfigError:
+        what = (
+            "it uses keys: give --keys with the folder that launch/keys.py made for this actor"
+            if self._keys is None
+            else "its key is not the one in learner.key, or it was started without --keys"
+        )
+        return errors.ConfigError(
+            f"Nothing comes of the connections to {self._address}. Either no learner listens "
+            f"there, or {what}."
+        )
 
     def close(self) -> None:
         """Comes before the socket is closed."""
@@ -279,9 +290,9 @@ def _configure(socket: zmq.Socket) -> None:
 def _refuse_plain(address: str, host: str, instead: str) -> None:
     if not _is_loopback(host):
         raise errors.ConfigError(
-            f"{address} is on a network, where others could read along and join in: give --keys, "
-            f"which launch/keys.py makes, or {instead}, or pass --insecure in a network where "
-            "everyone is trusted."
+            f"{address} can be reached from other machines, and without keys it is not encrypted: "
+            f"give --keys, which launch/keys.py makes, or {instead}, or pass --insecure in a "
+            "network where everyone is trusted."
         )
 
 

@@ -78,7 +78,7 @@ class Child:
             while self._connection.poll(0.0 if heard else timeout_s):
                 heard.append(json.loads(self._connection.recv_bytes()))
         except (EOFError, OSError):
-            if not self._is_closed:
+            if not heard and not self._is_closed:  # its last words come first
                 self._revive()
         return heard
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import shutil
+import socket
 import stat
 import time
 
@@ -13,6 +14,11 @@ from common.keys import ActorKeys, LearnerKeys
 from common.types import Version
 from learner.publish import Publisher
 from tests.actors.test_client import Client, Learner, params
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(channel, "FAILED_HANDSHAKES_S", 0.5)
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +100,22 @@ def test_wrong_and_missing_keys_are_told(folder, tmp_path, learner_with, refusal
     with learner_with(None) as learner:
         said = refusal(learner, ActorKeys.load(folder / "one"))
         assert "it was started without --keys" in said
+
+
+def test_a_proxy_whose_learner_is_away_does_not_end_an_actor(learner_with, client_with):
+    with learner_with(None) as learner, client_with(learner, None) as client:
+        client.connect(5)
+        port, until = learner.port, time.monotonic() + 2
+        learner.close()
+        with socket.create_server(("127.0.0.1", port)) as proxy:
+            proxy.settimeout(0.05)
+            hung_up = 0
+            while time.monotonic() < until:
+                client.poll()
+                with contextlib.suppress(TimeoutError):
+                    proxy.accept()[0].close()
+                    hung_up += 1
+        assert hung_up > channel.FAILED_HANDSHAKES
 
 
 def test_secrets_are_for_their_owner_alone(folder, tmp_path):

@@ -272,8 +272,8 @@ def test_addresses_that_can_not_be_bound_are_named(serving, tmp_path):
     with serving() as (ingest, _), Journal(tmp_path / "other") as journal:
         for address, reason in [
             (f"tcp://127.0.0.1:{ingest.port}", "in use"),
-            ("tcp://0.0.0.0:0", "--keys"),
-            ("tcp://*:0", "--keys"),
+            ("tcp://0.0.0.0:0", "not encrypted"),
+            ("tcp://*:0", "not encrypted"),
             ("tcp://127.0.0.1", "form"),
             ("tcp://127.0.0.1:70000", "form"),
             ("127.0.0.1:7000", "form"),
