@@ -7,6 +7,7 @@ import logging
 import multiprocessing.connection
 import os
 import pathlib
+import resource
 import signal
 import socket
 import struct
@@ -23,8 +24,9 @@ logger = logging.getLogger(__name__)
 
 Connection = multiprocessing.connection.Connection
 
-RESTARTS = 5  # of one learner's life; each waits twice as long
+RESTARTS, WINDOW_S = 5, 600.0  # so many within such a time; each waits twice as long
 BACKOFF_S = 0.2
+START_S = 60.0
 SEND_S = 5.0
 CLOSE_S = 5.0
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -49,6 +51,8 @@ class Child:
         """
         self._module, self._name, self._first = module, name, first
         self.deaths = 0
+        self._died_at: list[float] = []  # not long ago
+        self._unheard: list[Any] = []
         self._is_closed = False
         self._start_at = 0.0  # 0 while it runs
         self._start()
@@ -56,6 +60,23 @@ class Child:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    def await_port(self) -> int:
+        """Returns the "port" that it says to listen on; comes before `hear`.
+
+        Raises:
+          ConfigError: It says an "error" instead.
+          DistRLError: It says nothing, or dies again and again.
+        """
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline:
+            for said in (heard := self.hear(timeout_s=0.2)):
+                if "error" in said:
+                    raise errors.ConfigError(said["error"])
+                if "port" in said:
+                    self._unheard = heard
+                    return int(said["port"])
+        raise errors.DistRLError(f"{self._name} did not start within {START_S:.0f} s.")
 
     def tell(self, message: Any) -> None:
         """Sends a message; a process that is dead is told by `first` when it is back."""
@@ -73,13 +94,13 @@ class Child:
         Raises:
           DistRLError: It died once too often.
         """
-        heard: list[Any] = []
+        heard, self._unheard = self._unheard, []
         try:
             while self._connection.poll(0.0 if heard else timeout_s):
                 heard.append(json.loads(self._connection.recv_bytes()))
         except (EOFError, OSError):
             if not heard and not self._is_closed:  # its last words come first
-                self._revive()
+                self._revive(timeout_s)
         return heard
 
     def close(self) -> None:
@@ -109,28 +130,36 @@ class Child:
         for message in self._first():
             self.tell(message)
 
-    def _revive(self) -> None:
+    def _revive(self, timeout_s: float) -> None:
+        """Starts it again, after a while, and within the budget."""
         now = time.monotonic()
         if not self._start_at:
             code = self._process.wait()
             self.deaths += 1
-            if self.deaths > RESTARTS:
+            self._died_at = [at for at in self._died_at if now - at < WINDOW_S] + [now]
+            if len(self._died_at) > RESTARTS:
                 raise errors.DistRLError(
-                    f"{self._name} ended with exit code {code} after {RESTARTS} restarts; its log "
-                    "is above."
+                    f"{self._name} ended with exit code {code} after {RESTARTS} restarts in "
+                    f"{WINDOW_S:.0f} s; its log is above."
                 )
-            self._start_at = now + BACKOFF_S * 2 ** (self.deaths - 1)
+            self._start_at = now + BACKOFF_S * 2 ** (len(self._died_at) - 1)
             logger.error("%s ended with exit code %d; starting it again.", self._name, code)
-        elif now >= self._start_at:
+        if now < self._start_at:
+            time.sleep(min(timeout_s, self._start_at - now))
+        else:
             self._connection.close()
             self._start()
 
 
-def parent() -> Connection:
-    """Returns, in the child, the connection to the learner, and sets up logging and signals."""
+def parent(memory_bytes: int) -> Connection:
+    """Returns, in the child, the connection to the learner.
+
+    Sets up logging and signals, and limits what the process may use beside mapped files.
+    """
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     for number in (signal.SIGINT, signal.SIGTERM):  # meant for the learner, which still saves
         signal.signal(number, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
     return Connection(int(sys.argv[1]))

@@ -1,24 +1,16 @@
 """The data socket in a process of its own, which may fail, and is started again.
 
 A thread that receives beside a busy learner slows both down, and what a hostile peer can do to a
-process, it does to this one alone: it has a limit of memory, and begins again from the journal. The
-two talk over a pair of sockets in JSON: commands one way, reports the other; episodes go through
-the journal. It ends with the learner, however that ends.
+process, it does to this one alone: it has a limit of memory, and begins again from the journal.
+Episodes go through the journal; over the pair of sockets come commands one way and reports the
+other.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import logging
-import multiprocessing.connection
-import os
 import pathlib
-import resource
-import signal
-import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -29,22 +21,14 @@ import numpy as np
 from common import errors
 from common.channel import Mode
 from common.codec import EpisodeSpec
-from common.guard import guarded
 from common.keys import LearnerKeys
+from learner.child import Child, Connection, parent
 from learner.ingest import Ingest
 from learner.journal import SEGMENT_BYTES, Journal
 
-logger = logging.getLogger(__name__)
-
-Connection = multiprocessing.connection.Connection
-
 MEMORY_BYTES = 2 * 1024**3
-RESTARTS = 5  # of one learner's life; each waits twice as long
-BACKOFF_S = 0.2
-START_S = 60.0
 REPORT_S = 1.0
 COMMANDS = ("consumed", "retain", "set_pulse", "set_status")
-CODE = "from learner.ingest_process import main; main()"
 
 
 class IngestProcess:
@@ -88,16 +72,12 @@ class IngestProcess:
         }
         self._told: dict[str, list[Any]] = {}  # the newest of each command, for the next start
         self._report: dict[str, Any] = {"end": 0, "actors": {}, "counters": {}}
-        self._deaths = 0
-        self._is_closed = False
-        self._start_at = 0.0  # 0 while it runs
-        self._start()
+        self._child = Child(__name__, "The data socket's process", self._first)
         try:
-            self._await_report()
+            self.port = self._child.await_port()
         except BaseException:
-            self.close()
+            self._child.close()
             raise
-        self.port = int(self._report["port"])
         self._arguments["address"] = f"{address.rpartition(':')[0]}:{self.port}"
 
     def __enter__(self) -> Self:
@@ -108,17 +88,11 @@ class IngestProcess:
 
     def close(self) -> None:
         """Ends it; may be called twice."""
-        self._is_closed = True
-        self._connection.close()  # it ends at the end of what it can read
-        try:
-            self._process.wait(5.0)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._child.close()
 
     @property
     def pid(self) -> int:
-        return self._process.pid
+        return self._child.pid
 
     @property
     def actors(self) -> dict[str, dict[str, Any]]:
@@ -129,7 +103,7 @@ class IngestProcess:
     def counters(self) -> dict[str, int]:
         """Of the present process; "restarts" is how many came before it."""
         self._read(0.0)
-        return {**self._report["counters"], "restarts": self._deaths}
+        return {**self._report["counters"], "restarts": self._child.deaths}
 
     def wait(self, position: int, timeout_s: float) -> int:
         deadline = time.monotonic() + timeout_s
@@ -153,90 +127,28 @@ class IngestProcess:
 
     def _tell(self, command: str, *arguments: Any) -> None:
         """Sends what is new; what a dead process misses, the next one is told at its start."""
-        if self._told.get(command) == list(arguments):
-            return
-        self._told[command] = list(arguments)
-        with contextlib.suppress(OSError):
-            self._connection.send_bytes(json.dumps([command, *arguments]).encode())
+        if self._told.get(command) != list(arguments):
+            self._told[command] = list(arguments)
+            self._child.tell([command, *arguments])
+
+    def _first(self) -> list[Any]:
+        return [self._arguments, *([command, *told] for command, told in self._told.items())]
 
     def _read(self, timeout_s: float) -> None:
-        """Takes reports, waiting that long for the first; notices the process's end."""
-        try:
-            while self._connection.poll(timeout_s):
-                self._take(self._connection.recv_bytes())
-                timeout_s = 0.0
-        except (EOFError, OSError):
-            if not self._is_closed:
-                self._revive(timeout_s)
-
-    def _take(self, data: bytes) -> None:
-        report = json.loads(data)
-        if "error" in report:
-            raise errors.ConfigError(report["error"])
-        self._report |= report
-
-    def _revive(self, timeout_s: float) -> None:
-        """Starts a process that has ended again, after a while, and within the budget."""
-        now = time.monotonic()
-        if not self._start_at:
-            code = self._process.wait()
-            self._deaths += 1
-            if self._deaths > RESTARTS:
-                raise errors.DistRLError(
-                    f"The data socket's process ended with exit code {code} after {RESTARTS} "
-                    "restarts; its log is above."
-                )
-            self._start_at = now + BACKOFF_S * 2 ** (self._deaths - 1)
-            logger.error("The data socket's process ended with exit code %d.", code)
-        if now < self._start_at:
-            time.sleep(min(timeout_s, self._start_at - now))
-        else:
-            self._connection.close()
-            self._start()
-            told, self._told = self._told, {}
-            for command, arguments in told.items():
-                self._tell(command, *arguments)
-
-    def _await_report(self) -> None:
-        deadline = time.monotonic() + START_S
-        while "port" not in self._report:
-            if self._process.poll() is not None and not self._connection.poll(0.0):
-                raise errors.DistRLError("The data socket's process ended at once; see its log.")
-            if time.monotonic() > deadline:
-                raise errors.DistRLError("The data socket's process did not start in time.")
-            if self._connection.poll(0.2):
-                with contextlib.suppress(EOFError):
-                    self._take(self._connection.recv_bytes())
-
-    def _start(self) -> None:
-        ours, theirs = socket.socketpair()
-        root = str(pathlib.Path(__file__).resolve().parents[1])
-        with theirs:
-            self._process = subprocess.Popen(
-                guarded([sys.executable, "-c", CODE, str(theirs.fileno())]),
-                env=os.environ | {"PYTHONPATH": root},
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-            )
-        self._connection = Connection(ours.detach())
-        self._start_at = 0.0
-        with contextlib.suppress(OSError):  # it has died already: that is noticed by reading
-            self._connection.send_bytes(json.dumps(self._arguments).encode())
+        """Takes reports, waiting that long for the first."""
+        for report in self._child.hear(timeout_s):
+            if "error" in report:
+                raise errors.ConfigError(report["error"])
+            self._report |= report
 
 
 def main() -> None:
-    """Serves until the other end of the socket, whose number is the argument, is closed."""
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    for number in (signal.SIGINT, signal.SIGTERM):  # meant for the learner, which still saves
-        signal.signal(number, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
-    with Connection(int(sys.argv[1])) as connection:
+    """Serves until the learner is gone."""
+    with parent(MEMORY_BYTES) as connection:
         arguments = json.loads(connection.recv_bytes())
         try:
             folder = pathlib.Path(arguments["folder"])
-            journal = Journal(folder, arguments["segment_bytes"])
+            journal = Journal(folder, arguments["segment_bytes"], arguments["position"])
             with journal, _ingest(arguments, journal) as ingest:
                 _serve(ingest, connection)
         except errors.ConfigError as error:
@@ -264,6 +176,7 @@ def _serve(ingest: Ingest, connection: Connection) -> None:
     ended = threading.Event()
     # On a thread of its own, so that neither side waits for the other to read.
     threading.Thread(target=_obey, args=(ingest, connection, ended), daemon=True).start()
+    _send(connection, {"port": ingest.port})
     end, report_at = -1, 0.0
     while not ended.is_set():
         newest, now = ingest.wait(max(end, 0), 0.1), time.monotonic()
@@ -272,7 +185,7 @@ def _serve(ingest: Ingest, connection: Connection) -> None:
             _send(connection, {"actors": ingest.actors, "counters": ingest.counters})
         if newest != end:
             end = newest
-            _send(connection, {"end": end, "port": ingest.port})
+            _send(connection, {"end": end})
 
 
 def _obey(ingest: Ingest, connection: Connection, ended: threading.Event) -> None:

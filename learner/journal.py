@@ -39,8 +39,16 @@ class Journal:
     `append` and `commit` belong to one thread; `retain` may be called from another.
     """
 
-    def __init__(self, folder: pathlib.Path, segment_bytes: int = SEGMENT_BYTES):
+    def __init__(
+        self, folder: pathlib.Path, segment_bytes: int = SEGMENT_BYTES, position: int = 0
+    ):
         """Opens a journal, new or as a process that was killed left it: a torn end is cut off.
+
+        Args:
+          folder: Of the segments.
+          segment_bytes: At this size a segment is full.
+          position: What the learner has read. Where less than that is left, as after someone
+            deleted segments, numbers go on from here: it would not read them again.
 
         Raises:
           ConfigError: Another process writes it, or it is damaged.
@@ -62,6 +70,12 @@ class Journal:
         if self._firsts:
             self._recover()
         else:
+            self.end = position
+            self._file = self._begin_segment()
+        if self.end < position:
+            logger.error("%s has lost its records %d to %d.", folder, self.end, position - 1)
+            self._file.close()
+            self.end = position
             self._file = self._begin_segment()
 
     def __enter__(self) -> Self:

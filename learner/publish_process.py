@@ -10,8 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import pathlib
-import resource
-import time
 from typing import Any, Self
 
 from common import errors, weights
@@ -21,7 +19,6 @@ from learner.child import Child, parent
 from learner.publish import KEPT_BLOBS, Publisher
 
 MEMORY_BYTES = 512 * 1024**2  # of its own; blobs are mapped files
-START_S = 60.0
 
 
 class PublisherProcess:
@@ -58,7 +55,7 @@ class PublisherProcess:
         self._kept: dict[Version, list[Any]] = {}
         self._child = Child(__name__, "The parameters' process", self._first)
         try:
-            self.port = self._await_port()
+            self.port = self._child.await_port()
         except BaseException:
             self._child.close()
             raise
@@ -112,21 +109,10 @@ class PublisherProcess:
         base = [["publish_base", *self._base]] if self._base else []
         return [self._options, *base, *(["publish", *kept] for kept in self._kept.values())]
 
-    def _await_port(self) -> int:
-        deadline = time.monotonic() + START_S
-        while time.monotonic() < deadline:
-            for said in self._child.hear(timeout_s=0.2):
-                if "error" in said:
-                    raise errors.ConfigError(said["error"])
-                return int(said["port"])
-            time.sleep(0.02)
-        raise errors.DistRLError(f"The parameters' process did not start within {START_S:.0f} s.")
-
 
 def main() -> None:
     """Serves what it is told of until the learner is gone."""
-    with parent() as connection, contextlib.suppress(EOFError):
-        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
+    with parent(MEMORY_BYTES) as connection, contextlib.suppress(EOFError):
         options = json.loads(connection.recv_bytes())
         try:
             keys = LearnerKeys.load(pathlib.Path(options["keys"])) if options["keys"] else None

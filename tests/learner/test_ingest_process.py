@@ -15,7 +15,7 @@ from actors.spool import Spool
 from common.channel import Mode
 from common.codec import EpisodeSpec
 from common.errors import ConfigError, DistRLError
-from learner import ingest_process
+from learner import child
 from learner.feed import Feed
 from learner.ingest_process import MEMORY_BYTES, IngestProcess
 from tests.episodes import episode
@@ -28,7 +28,7 @@ WELCOME = {"run": "r", "params_port": 1, "settings": {}, "heartbeat_s": 0.05}
 def quick(monkeypatch):
     monkeypatch.setattr(outbox, "RESEND_S", 0.5)
     monkeypatch.setattr(client_module, "HELLO_AGAIN_S", 0.2)
-    monkeypatch.setattr(ingest_process, "BACKOFF_S", 0.01)
+    monkeypatch.setattr(child, "BACKOFF_S", 0.01)
 
 
 @pytest.fixture
@@ -83,12 +83,12 @@ def test_it_has_a_limit_of_memory_and_ends_with_its_owner(ingest):
     assert line.split()[3:5] == [str(MEMORY_BYTES)] * 2
     os.kill(ingest.pid, signal.SIGTERM)  # is meant for the learner
     ingest.close()
-    assert ingest._process.returncode == 0
+    assert ingest._child._process.returncode == 0
     ingest.close()
 
 
 def test_beyond_its_restarts_it_ends_the_learner(ingest, monkeypatch):
-    monkeypatch.setattr(ingest_process, "RESTARTS", 1)
+    monkeypatch.setattr(child, "RESTARTS", 1)
     with pytest.raises(DistRLError, match="exit code -9 after 1 restarts"):
         for _ in range(200):
             kill(ingest)
