@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus
 
+import numpy as np
 import yaml
 
 from common.errors import ConfigError
@@ -135,11 +136,12 @@ def builtin_tasks() -> tuple[Task, ...]:
 
 
 class TaskSampler:
-    """An endless draw of tasks: half of them uniform, half by family, more of those that fail.
+    """An endless draw of tasks: by the learner's weights, or by what this actor has seen.
 
-    A family's weight is 1 minus its success in what was reported, and at least `FLOOR`: what is
-    known by heart teaches nothing more, and what fails has few successes to learn from. The uniform
-    half keeps every task in play.
+    On its own it draws half of them uniformly, which keeps every task in play, and half by family,
+    more of those that fail: a family's weight is 1 minus its success in what was reported, and at
+    least `FLOOR`. What is known by heart teaches nothing more, and what fails has few successes to
+    learn from.
     """
 
     FLOOR = 0.05
@@ -155,7 +157,10 @@ class TaskSampler:
             self._families.setdefault(task.family, []).append(task)
         self._success = dict.fromkeys(self._families, 0.0)
 
-    def next(self) -> Task:
+    def next(self, weights: Sequence[float] | np.ndarray | None = None) -> Task:
+        """Draws a task, by `weights` if they are given and one for each task."""
+        if weights is not None and len(weights) == len(self._tasks):
+            return self._rng.choices(self._tasks, list(map(float, weights)))[0]
         if self._rng.random() < 0.5:
             return self._rng.choice(self._tasks)
         weights = [max(1 - success, self.FLOOR) for success in self._success.values()]

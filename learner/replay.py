@@ -110,7 +110,7 @@ class Replay:
         return list(chosen.values())
 
     def sample_uniform(self, count: int) -> list[Entry]:
-        """Draws up to `count` different episodes of the policy, each alike; for the critic."""
+        """Draws up to `count` different episodes of no expert, each alike; for the critic."""
         slots = self._rng.choice(len(self), min(count, len(self)), replace=False)
         entries = (self._entries[slot] for slot in slots)
-        return [entry for entry in entries if entry and entry.episode.source == "policy"]
+        return [entry for entry in entries if entry and entry.episode.source != "expert"]

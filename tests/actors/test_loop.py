@@ -31,6 +31,8 @@ tasks:
 class FakeClient:
     """Gives a pulse for each poll from a script that a test writes."""
 
+    task_weights = None
+
     def __init__(self, welcome: Welcome, pulses: Iterator[Pulse], params: dict):
         self.welcome = welcome
         self.lost_s = 0.0
@@ -116,6 +118,14 @@ def test_it_explores_with_the_newest_parameters(make):
     assert {e.ending for e in client.sent} == {Ending.HORIZON}
     assert len({e.seed for e in client.sent}) == 5
     assert client.states == ["exploring"] * 10
+
+
+def test_it_plays_what_the_learner_wants_played(make, tmp_path):
+    actor, client = make([pulse(Mode.EXPLORE, 3)] * 6)
+    (tmp_path / "tasks.yaml").write_text(TASKS + TASKS.replace("count", "c2").split("tasks:\n")[1])
+    client.task_weights = np.array([0.0, 1.0], np.float32)
+    actor.run()
+    assert [e.task_id for e in client.sent] == ["c2"] * 6
 
 
 def test_it_records_the_features_that_the_model_takes(make, config):

@@ -1,0 +1,137 @@
+"""Files as DigiRL and DistRL write them, and files that want more than to be read."""
+
+import collections
+import os
+import pickle
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from common.errors import ConfigError  # noqa: E402
+from learner.digirl_pt import read_trajectories  # noqa: E402
+
+
+def steps(**changes):
+    """Two steps with the types of `batch_interact_environment` and what is added after it."""
+    features = [np.arange(8, dtype=np.float32) + i for i in range(3)]
+    made = [
+        {
+            "observation": "Previous Actions: Goal: Open Maps</s>",
+            "next_observation": "Previous Actions: Goal: Open Maps</s>",
+            "image_features": features[i],
+            "image_path": f"/home/somebody/images/17_{i + 1}.png",
+            "video_path": None,
+            "next_image_features": features[i + 1],
+            "task": "Open Maps",
+            "reward": i,
+            "done": i == 1,
+            "action": "Action Decision: x",
+            "trajectory_reward": np.sum([0, 1]),
+            "mc_return": np.float64(0.5) ** (1 - i),
+        }
+        for i in range(2)
+    ]
+    for step in made:
+        step.update(changes)
+    return made
+
+
+def saved(folder, content, **options):
+    torch.save(content, folder / "trajectories.pt", **options)
+    return folder / "trajectories.pt"
+
+
+def test_a_file_of_digirl_is_read(tmp_path):
+    (first, second) = read_trajectories(saved(tmp_path, [steps(), []]))
+    assert second == [] and len(first) == 2
+    assert first[1]["action"] == "Action Decision: x" and first[1]["task"] == "Open Maps"
+    assert [step["reward"] for step in first] == [0.0, 1.0]
+    assert [step["done"] for step in first] == [0.0, 1.0]
+    np.testing.assert_array_equal(first[1]["image_features"], np.arange(1, 9))
+    assert first[1]["image_features"].dtype == np.float32
+    assert set(first[0]) == {"observation", "action", "task", "reward", "done", "image_features",
+                             "next_image_features"}  # fmt: skip
+
+
+def test_a_file_of_distrl_is_read(tmp_path):
+    more = {
+        "log_prob": torch.tensor(-0.5),
+        "penalty": -1,
+        "image_features": torch.ones(8, dtype=torch.bfloat16),
+        "done": torch.tensor(False),
+    }
+    (first,) = read_trajectories(saved(tmp_path, [steps(**more)]))
+    np.testing.assert_array_equal(first[0]["image_features"], np.ones(8))
+    assert first[0]["done"] == 0.0
+
+
+class Harmful:
+    """Runs a command when it is unpickled by a reader that lets it."""
+
+    def __init__(self, path):
+        self._path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self._path),)
+
+
+class Evaluates:
+    def __reduce__(self):
+        return eval, ("1 + 1",)
+
+
+Named = collections.namedtuple("Named", "a")
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        (lambda path: [steps(task=Harmful(path))], r"posix\.mkdir|nt\.mkdir"),
+        (lambda path: [steps(image_path=Harmful(path))], "mkdir"),  # also where it is not kept
+        (lambda path: Evaluates(), "eval"),
+        (lambda path: [steps(task=Named("x"))], "Named"),
+        (lambda path: [steps(image_features=np.array([Harmful(path)], dtype=object))], "mkdir"),
+    ],
+)
+def test_what_wants_code_to_run_is_refused_by_name_and_nothing_runs(tmp_path, content, name):
+    mark = tmp_path / "mark"
+    path = saved(tmp_path, content(mark))
+    with pytest.raises(ConfigError, match=name) as error:
+        read_trajectories(path)
+    assert str(path) in str(error.value) and not mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"a": torch.ones(2)}, "holds a dict, not a list of trajectories"),
+        ([{"a": 1}], "trajectory 0 is no list of steps"),
+        ([steps(), steps(password="x")], "trajectory 1, step 0 holds 'password'; known are"),
+        ([steps(action=3)], "trajectory 0, step 0: action is a int, no text"),
+        ([steps(reward="1")], "reward is a str, no number"),
+        ([steps(reward=None)], "reward is no number"),
+        ([steps(image_features="Image feature is not a tensor")], "image_features is a str"),
+        ([steps(image_features=np.array([1.0, np.nan]))], "no finite number"),
+        ([steps(image_features=np.array(["x", "y"], dtype=object))], "image_features"),
+    ],
+)
+def test_what_is_no_trajectory_is_refused_by_name(tmp_path, content, message):
+    with pytest.raises(ConfigError, match=message):
+        read_trajectories(saved(tmp_path, content))
+
+
+def test_plain_pickles_old_files_and_rubbish_are_refused(tmp_path):
+    path, mark = tmp_path / "trajectories.pt", tmp_path / "mark"
+    for write in (
+        lambda: path.write_bytes(pickle.dumps([Harmful(mark)])),
+        lambda: saved(tmp_path, [steps(task=Harmful(mark))], _use_new_zipfile_serialization=False),
+        lambda: path.write_bytes(b"PK\x03\x04 rubbish"),
+        lambda: path.write_bytes(b""),
+        path.unlink,
+    ):
+        write()
+        with pytest.raises(ConfigError, match=r"trajectories\.pt"):
+            read_trajectories(path)
+        assert not mark.exists()
