@@ -36,6 +36,7 @@ class Plan:
     screens: bool
     epsilon: float
     vocab_size: int
+    vision_folder: pathlib.Path | None
     seed: int
     adb_port: int
 
@@ -67,6 +68,7 @@ def collect(plan: Plan) -> int:
     from actors.policy import Policy
     from actors.rollout import Agent, PolicyAgent, Signature, run_episode
     from actors.session import LAYOUT_SEEDS
+    from common.models import vision
     from common.tasks import TaskSampler, load_tasks
     from learner.build import episode_spec
     from learner.dataset import Writer
@@ -81,7 +83,8 @@ def collect(plan: Plan) -> int:
         emulator.opened(plan.emulator, plan.adb_port) as device,
     ):
         environment = PhoneEnvironment(device, StateJudge(), actor.horizon)
-        policy = Policy(actor.model, actor.tokenizer, plan.seed, actor.sampling)
+        extract = vision.extractor(actor.model, plan.vision_folder)
+        policy = Policy(actor.model, actor.tokenizer, plan.seed, actor.sampling, extract)
         if plan.expert and not device.simulated:
             raise ConfigError(f"{device.serial} is no simulated phone, so it has no expert.")
         agent: Agent = PolicyAgent(policy)

@@ -49,6 +49,8 @@ class Collect:
     """Share of the expert's steps that are disturbed, and not recorded."""
     vocab_size: int = 1600
     """Of a fresh tokenizer."""
+    vision_folder: pathlib.Path | None = None
+    """Folder of BLIP-2 or of its vision model, for a checkpoint that takes its features."""
     seed: int = 0
     """Of tasks, phone layouts and samples."""
     adb_port: int | None = None
@@ -180,6 +182,7 @@ def _collect(args: Collect) -> int:
         screens=args.screens,
         epsilon=args.epsilon,
         vocab_size=args.vocab_size,
+        vision_folder=args.vision_folder,
         seed=args.seed,
         adb_port=environment.adb_port(args.adb_port),
     )

@@ -15,7 +15,7 @@ from orbax.checkpoint import checkpoint_managers
 from common import weights
 from common.errors import ConfigError
 from common.models import lora
-from learner.update import LearnerState
+from learner.state import LearnerState
 
 BASE = "base"  # folder of what is frozen
 POLICY_META = ("model", "tokenizer", "horizon", "sampling")  # what acting by a checkpoint takes

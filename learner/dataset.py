@@ -16,6 +16,7 @@ import hashlib
 import itertools
 import json
 import logging
+import os
 import pathlib
 from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple, Self
@@ -101,7 +102,7 @@ class Writer:
         path = image_path(self._folder, name)
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            part = path.with_suffix(".part")
+            part = path.with_name(f"{name}.{os.getpid()}.part")
             part.write_bytes(screen)
             part.replace(path)
         return name

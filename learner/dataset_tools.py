@@ -53,6 +53,8 @@ def merge(folders: Sequence[pathlib.Path], output: pathlib.Path) -> tuple[int, i
     Raises:
       ConfigError: The folders are not of one model, or one is damaged or is the output itself.
     """
+    if not folders:
+        raise ConfigError("Name the folders that are to be merged.")
     datasets = [Dataset(folder) for folder in folders]
     if output.resolve() in [folder.resolve() for folder in folders]:
         raise ConfigError(f"{output} is among what is to be merged into it.")

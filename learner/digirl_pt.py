@@ -1,8 +1,9 @@
 """Reads the trajectory lists that DigiRL and DistRL write with torch.save, without running them.
 
 Such a file is a pickle, which can name any function to be called. PyTorch's restricted reader
-(weights_only) makes nothing but containers, numbers, texts and tensors, and here NumPy's arrays and
-numbers too; a file that names anything else is refused before it is read. Needs the torch extra.
+(weights_only) makes nothing but containers, numbers, texts and tensors, and what is pickled as
+NumPy's becomes the plain classes below, which check it; a file that names anything else is refused
+before it is read. Needs the torch extra.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import pickle
+import struct
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -22,7 +25,11 @@ from common.errors import ConfigError
 from common.models.text import Tokenizer
 from common.types import Ending, Episode, Trajectory
 
-NUMPY_TYPES = ("float16", "float32", "float64", "int32", "int64", "uint8", "bool")
+DTYPES = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "b1")
+UNREADABLE = (  # what readers of pickles raise at a damaged one
+    OSError, RuntimeError, EOFError, ValueError, TypeError, LookupError, AttributeError,
+    AssertionError, MemoryError, OverflowError, struct.error,
+)  # fmt: skip
 # Both projects' keys. What stands behind the second group follows from the rest, or names files of
 # the machine that wrote it.
 KEPT = ("observation", "action", "reward", "done", "task", "image_features", "next_image_features")
@@ -48,32 +55,66 @@ def read_trajectories(path: pathlib.Path) -> list[list[dict[str, Any]]]:
         raise ConfigError(f"{path} must be read by torch: `pip install .[torch]`.") from error
     serialization = torch.serialization
     try:
-        with serialization.safe_globals(_numpy_globals()):
+        with serialization.safe_globals(_numpy_globals()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             if foreign := sorted(serialization.get_unsafe_globals_in_checkpoint(path)):
                 raise ConfigError(
                     f"{path} holds {', '.join(foreign)}; only texts, numbers, arrays and tensors "
                     "are read."
                 )
             content = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, ValueError, TypeError, MemoryError) as error:
-        raise ConfigError(f"Cannot read {path}: {error}.") from error
     except pickle.UnpicklingError as error:
-        raise ConfigError(f"{path} is refused: {str(error).splitlines()[0]}") from error
+        reason = str(error).rpartition("WeightsUnpickler error: ")[2].strip().partition("\n")[0]
+        raise ConfigError(f"{path} is refused: {reason}") from error
+    except UNREADABLE as error:
+        raise ConfigError(f"Cannot read {path}: {error!r}.") from error
     if not isinstance(content, list):
         raise ConfigError(f"{path} holds a {type(content).__name__}, not a list of trajectories.")
     return [_steps(f"{path}, trajectory {i}", steps) for i, steps in enumerate(content)]
 
 
-def _numpy_globals() -> list[type | Callable[..., Any] | tuple[Callable[..., Any], str]]:
-    """What NumPy's arrays and numbers are pickled as, under its old names and its new ones."""
-    from numpy._core import multiarray
+class _DType:
+    """What is pickled as a NumPy dtype: of numbers, in this machine's order of bytes."""
 
-    functions = [
-        (getattr(multiarray, name), f"numpy.{core}.multiarray.{name}")
-        for name in ("_reconstruct", "scalar")
+    def __init__(self, name: str = "", *_: Any):
+        if name not in DTYPES:
+            raise pickle.UnpicklingError(f"It holds an array of the type {name!r}.")
+        self.dtype = np.dtype(name)
+
+    def __setstate__(self, state: Any) -> None:
+        if state[1] not in ("<", "|"):
+            raise pickle.UnpicklingError("It holds an array in another order of bytes.")
+
+
+class _Array:
+    """What is pickled as a NumPy array."""
+
+    def __init__(self) -> None:
+        self.array = np.zeros(0)
+
+    def __setstate__(self, state: Any) -> None:
+        _, shape, dtype, is_fortran, data = state
+        flat = np.frombuffer(data, dtype.dtype)
+        self.array = flat.reshape(shape, order="F" if is_fortran else "C")
+
+
+def _reconstruct(*_: Any) -> _Array:
+    return _Array()
+
+
+def _scalar(dtype: _DType, data: bytes) -> np.generic:
+    (value,) = np.frombuffer(data, dtype.dtype)
+    return value
+
+
+def _numpy_globals() -> list[tuple[Callable[..., Any], str]]:
+    """What stands for the names of NumPy in a pickle, the old ones and the new ones."""
+    functions = {"_reconstruct": _reconstruct, "scalar": _scalar}
+    return [(_Array, "numpy.ndarray"), (_DType, "numpy.dtype")] + [
+        (function, f"numpy.{core}.multiarray.{name}")
+        for name, function in functions.items()
         for core in ("core", "_core")
     ]
-    return [np.ndarray, np.dtype, *(type(np.dtype(name)) for name in NUMPY_TYPES), *functions]
 
 
 def _steps(where: str, steps: Any) -> list[dict[str, Any]]:
@@ -106,6 +147,8 @@ def _array(where: str, name: str, value: Any) -> np.ndarray | None:
     """Returns a number, an array or a tensor as a finite array; None stays None."""
     if value is None:
         return None
+    if isinstance(value, _Array):
+        value = value.array
     if hasattr(value, "detach"):
         value = value.detach().float().numpy()
     if not isinstance(value, bool | int | float | np.ndarray | np.generic):

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from common.channel import Mode
-from common.errors import ConfigError
+from common.errors import ConfigError, DistRLError
 from common.metrics import MetricsWriter
 from common.models import lora
 from common.types import Episode, Version
@@ -21,16 +21,20 @@ from learner.checkpoint import Checkpoints
 from learner.config import LearnerConfig
 from learner.curriculum import Curriculum
 from learner.demonstrations import Demonstrations
+from learner.health import Health
 from learner.ingest import Ingest
 from learner.monitor import Monitor
+from learner.offline import share_out
 from learner.packing import pack
 from learner.priorities import EpisodeTerms, RunningMeans, priority
 from learner.publish import Publisher
 from learner.replay import Entry, Replay
-from learner.update import LearnerState, StepReport, Updates
+from learner.state import LearnerState, StepReport
+from learner.update import Updates
 
 logger = logging.getLogger(__name__)
 
+MOST_SKIPPED = 20  # updates in a row
 SILENT_S = 1.5  # an actor that was not heard for so long has stopped; it speaks every half second
 
 
@@ -47,6 +51,7 @@ class Progress:
     episodes: int = 0  # of the policy, in the phase "reinforce"
     wall_s: float = 0.0
     warm_start_step: int | None = None  # the checkpoint at the end of the warm start
+    warm_start_wall_s: float = 0.0
 
 
 class Learner:
@@ -67,7 +72,7 @@ class Learner:
         archive: Archive,
         curriculum: Curriculum,
         meta: dict[str, Any],
-        recorded: Iterable[Episode] = (),
+        recorded: Iterable[Episode] | None = None,
         encode: Callable[[Sequence[str]], np.ndarray] | None = None,
     ):
         self.config, self.progress = config, progress
@@ -79,14 +84,18 @@ class Learner:
         self._horizon = max(config.horizon.values())
         unexpected = priority(EpisodeTerms(0.0, 0.0, 0.0), 1.0, 0.0, config.priority)
         self._replay = Replay(config.reinforce.replay_episodes, rng, largest=max(1.0, unexpected))
+        self._grid = meta["model"]["image_grid"]
         self._demos = Demonstrations(
-            max(config.warm_start.demonstrations, 1) * self._horizon, meta["model"]["image_grid"]
+            max(config.warm_start.demonstrations, 1) * self._horizon, self._grid
         )
         self._means = RunningMeans()
         self._monitor = Monitor()
+        self._health = Health(config.health)
         self._scalars: dict[str, Any] = {}
         self._explored = 0  # episodes of the policy that went to replay
+        self._round_began = 0  # of a synchronous round: how many there were then
         self._critic_updates = 0
+        self._skipped = 0  # updates in a row whose gradients were not finite
         self._began = time.monotonic() - progress.wall_s
         self._saved = self._reported = time.monotonic()
 
@@ -95,13 +104,21 @@ class Learner:
         if self._state.frozen:
             frozen = jax.device_get(self._state.frozen)
             self._publisher.publish_base(frozen, self.progress.lineage, self.config.wire_dtype)
-        self._take_recorded()
+        if self._recorded is not None:
+            wanted = self.config.warm_start.demonstrations if self._warming else 0
+            share_out(self._recorded, self._demos, wanted, self._insert_old, self._horizon)
+            self.progress.demonstrations = max(self.progress.demonstrations, len(self._demos))
         if self._warming and not self.config.warm_start.demonstrations:
             self._end_warm_start()
         self._publish()
+        stages = {
+            "warm start": self._warm_start,
+            "offline": self._offline,
+            "reinforce": self._reinforce,
+        }
         while self.progress.phase != "done" and not stopped():
             self._receive()
-            worked = self._stage()
+            worked = stages[self.progress.phase]()
             if not worked:
                 self._receive(timeout_s=0.05)
             self._report()
@@ -124,44 +141,6 @@ class Learner:
 
     # Stages of the loop.
 
-    def _take_recorded(self) -> None:
-        """Shares out recorded episodes: successes to the warm start till it has enough.
-
-        The rest goes to replay, where newer episodes take its place one day. It is not recorded
-        what a failed expert would have needed to do, so that teaches nothing.
-        """
-        wanted = self.config.warm_start.demonstrations if self._warming else 0
-        taken, longer = 0, 0
-        for episode in self._recorded:
-            if len(episode) > self._horizon:
-                longer += 1
-            elif episode.success and len(self._demos) < wanted:
-                self._demos.insert(episode)
-            elif episode.success or episode.source != "expert":
-                self._insert(episode, fresh=False)
-                taken += 1
-        if self._warming:
-            self.progress.demonstrations = len(self._demos)
-        if self.config.offline.data:
-            logger.info(
-                "Of the recorded episodes %d are demonstrations and the newest %d of %d in replay; "
-                "%d are longer than the horizon and left out.",
-                len(self._demos),
-                len(self._replay),
-                taken,
-                longer,
-            )
-
-    def _insert(self, episode: Episode, fresh: bool = True) -> None:
-        filtered = self.config.priority.successes_only and not episode.success
-        self._replay.insert(episode, weight=0.0 if filtered else None, fresh=fresh)
-
-    def _stage(self) -> bool:
-        """Does a step of the phase; False if there is nothing to do yet."""
-        if self._warming:
-            return self._warm_start()
-        return self._offline() if self.progress.phase == "offline" else self._reinforce()
-
     def _receive(self, timeout_s: float = 0.0) -> None:
         """Takes what arrived: demonstrations to one side, the policy's episodes to replay."""
         first = self._ingest.get(timeout_s)
@@ -180,7 +159,7 @@ class Learner:
                 self._insert(episode)
         enough = len(self._demos) >= self.config.warm_start.demonstrations
         mode = Mode.EXPLORE if enough or not self._warming else Mode.DEMONSTRATE
-        if self.progress.phase == "offline":
+        if self.progress.phase == "offline" or self._round_is_full():
             mode = Mode.WAIT
         self._ingest.set_pulse(self.progress.lineage, self.progress.version, mode)
 
@@ -192,7 +171,7 @@ class Learner:
         rows, steps = self._demos.sample(config.batch, self._rng)
         self._state, report = self._updates.imitate(self._state, steps)
         self._demos.update(rows, np.asarray(report.losses))
-        self._scalars.update(report.scalars)
+        self._take_scalars(report.scalars)
         self.progress.updates += 1
         if self.progress.updates % config.publish_every == 0:
             self._publish()
@@ -212,6 +191,7 @@ class Learner:
     def _end_warm_start(self) -> None:
         self.progress.phase = "offline" if self.config.offline.updates else "reinforce"
         self.progress.warm_start_step = self.progress.updates
+        self.progress.warm_start_wall_s = time.monotonic() - self._began
         self._checkpoints.pin(self.progress.updates)
         self._publish()
         self._save()
@@ -239,7 +219,12 @@ class Learner:
         """A step as soon as the update-to-data bound allows."""
         config, replay = self.config.reinforce, self._replay
         allowed = config.max_uses * replay.inserted_steps - replay.sampled_steps
+        if config.synchronous and not self._round_is_full():
+            return False
         if self._explored < config.warmup_episodes or allowed < config.batch_steps:
+            if config.synchronous:
+                self._round_began = self._explored
+                self._publish()
             return False
         return self._improve()
 
@@ -251,16 +236,44 @@ class Learner:
         warmup = config.critic_warmup if self._critic_updates == 0 else 0
         for _ in range(warmup + config.critic_updates):
             self._improve_critic()
-        entries = replay.sample(config.batch_steps)
+        entries = replay.sample(config.batch_steps, self.config.priority.top_share)
         if not entries:
             return False
-        batch = pack(entries, config.batch_steps, self._horizon, self._encode)
-        self._state, report = self._updates.improve(self._state, batch)
+        batch = pack(entries, config.batch_steps, self._horizon, self._encode, self._grid)
+        size = 1 - (1 - config.final_step_size) * self._share_done()
+        self._state, report = self._updates.improve(self._state, batch, size)
+        self._scalars["policy/step_size"] = size
         self._remember(entries, jax.device_get(report))
         self.progress.updates += 1
         if self.progress.updates % config.publish_every == 0:
             self._publish()
         return True
+
+    def _share_done(self) -> float:
+        """How much of the online phase is over, by episodes or by time, in 0..1."""
+        done = self.progress.episodes / max(self.config.reinforce.episodes, 1)
+        if limit_s := self.config.minutes * 60:
+            began = self.progress.warm_start_wall_s
+            elapsed_s = time.monotonic() - self._began
+            done = max(done, (elapsed_s - began) / max(limit_s - began, 1e-6))
+        return min(max(done, 0.0), 1.0)
+
+    def _round_is_full(self) -> bool:
+        """Whether a synchronous round has its episodes, so that the actors wait for the updates."""
+        config = self.config.reinforce
+        arrived = self._explored - self._round_began
+        return (
+            config.synchronous
+            and self.progress.phase == "reinforce"
+            and arrived >= config.round_episodes
+        )
+
+    def _insert_old(self, episode: Episode) -> None:
+        self._insert(episode, fresh=False)
+
+    def _insert(self, episode: Episode, fresh: bool = True) -> None:
+        filtered = self.config.priority.successes_only and not episode.success
+        self._replay.insert(episode, weight=0.0 if filtered else None, fresh=fresh)
 
     def _improve_critic(self) -> None:
         size, chosen = self.config.reinforce.critic_steps, []
@@ -278,7 +291,9 @@ class Learner:
 
     def _remember(self, entries: list[Entry], report: StepReport) -> None:
         """Gives the replay new priorities and value targets of what was learned from."""
-        self._scalars.update(report.scalars)
+        self._take_scalars(report.scalars)
+        if self._skipped:
+            return  # what it says of the episodes is no number either
         start = 0
         for entry in entries:
             rows = slice(start, start + len(entry.episode))
@@ -295,6 +310,17 @@ class Learner:
                 self._curriculum.report(entry.episode.task_id, outcome, expected)
             weight = priority(self._means.normalise(terms), outcome, expected, self.config.priority)
             self._replay.update(entry.handle, weight, np.asarray(report.targets[rows]))
+
+    def _take_scalars(self, scalars: dict[str, Any]) -> None:
+        """Keeps what a step told; stops a run whose gradients are no numbers any more."""
+        self._scalars.update(scalars)
+        self._skipped = self._skipped + 1 if scalars["policy/skipped"] > 0 else 0
+        if self._skipped >= MOST_SKIPPED:
+            raise DistRLError(
+                f"{self._skipped} gradients in a row were not finite, up to update "
+                f"{self.progress.updates}: the run has diverged. Its checkpoints are from before; "
+                "start from one with --init and a lower update.policy_lr or update.imitation_lr."
+            )
 
     def _publish(self) -> None:
         self.progress.version += 1
@@ -319,8 +345,9 @@ class Learner:
     def _finish_if_done(self) -> None:
         elapsed_s = time.monotonic() - self._began
         limit_s = self.config.minutes * 60
-        enough = self.progress.episodes >= self.config.reinforce.episodes
-        if (enough and self.progress.phase == "reinforce") or (limit_s and elapsed_s >= limit_s):
+        wanted = self.config.reinforce.episodes
+        enough = self.progress.phase == "reinforce" and self.progress.episodes >= wanted
+        if enough or (limit_s and elapsed_s >= limit_s):
             self.progress.phase = "done"
             self._publish()
         if time.monotonic() - self._saved >= self.config.checkpoint_every_s:
@@ -353,18 +380,19 @@ class Learner:
                 **self._monitor.status(version),
             }
         )
-        self._metrics.write(
-            self.progress.updates,
-            now - self._began,
-            {
-                "run/phase": self.progress.phase,
-                "run/version": version,
-                "actors/episodes": self.progress.episodes,
-                "replay/episodes": len(replay),
-                "replay/uses_a_step": replay.sampled_steps / max(replay.inserted_steps, 1),
-                "replay/late_updates": replay.late_updates,
-                **self._monitor.metrics(version),
-                **{name: float(value) for name, value in self._scalars.items()},
-                **{f"wire/{name}": count for name, count in self._ingest.counters.items()},
-            },
-        )
+        metrics: dict[str, Any] = {
+            "run/phase": self.progress.phase,
+            "run/version": version,
+            "actors/episodes": self.progress.episodes,
+            "replay/episodes": len(replay),
+            "replay/uses_a_step": replay.sampled_steps / max(replay.inserted_steps, 1),
+            "replay/late_updates": replay.late_updates,
+            **self._monitor.metrics(version),
+            **{name: float(value) for name, value in self._scalars.items()},
+            **{f"wire/{name}": count for name, count in self._ingest.counters.items()},
+        }
+        self._metrics.write(self.progress.updates, now - self._began, metrics)
+        for sign in self._health.check(self.progress.episodes, metrics):
+            logger.warning("%s", sign)
+            if self.config.health.then == "stop":
+                raise DistRLError(sign)

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from common.errors import ConfigError
+
 
 @dataclasses.dataclass(frozen=True)
 class PriorityConfig:
@@ -23,6 +25,11 @@ class PriorityConfig:
     surprise: float = 0.5  # factor exp(surprise (R - V_traj)), a soft automatic curriculum
     alpha: float = 0.5  # P ~ p ** alpha
     successes_only: bool = False  # filtered behaviour cloning
+    top_share: float = 1.0  # below 1: uniform among this share of the largest, DigiRL's filter
+
+    def __post_init__(self) -> None:
+        if not 0 < self.top_share <= 1:
+            raise ConfigError(f"priority.top_share is a share in 0..1, not {self.top_share}.")
 
 
 class EpisodeTerms(NamedTuple):

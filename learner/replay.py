@@ -78,8 +78,12 @@ class Replay:
     def weight(self, handle: Handle) -> float:
         return self._tree[handle.slot]
 
-    def sample(self, steps: int) -> list[Entry]:
+    def sample(self, steps: int, top_share: float = 1.0) -> list[Entry]:
         """Draws different episodes by priority until the next one would pass `steps` steps.
+
+        Args:
+          steps: The most steps.
+          top_share: Below 1 the draw is uniform among this share of the largest weights.
 
         Returns:
           At least one entry where the first fits; empty when nothing has a positive weight.
@@ -96,7 +100,11 @@ class Replay:
                 room -= len(entry.episode)
             self._fresh.popleft()
         if self._tree.total > 0:
-            slots = self._tree.sample(max(steps // 2, 1), self._rng)
+            draws = max(steps // 2, 1)
+            if top_share < 1:
+                slots = self._rng.choice(self._tree.top(top_share), draws)
+            else:
+                slots = self._tree.sample(draws, self._rng)
             for slot in self._rng.permutation(slots):
                 entry = self._entries[slot]
                 assert entry is not None, f"slot {slot} has a weight and no episode"

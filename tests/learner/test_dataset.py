@@ -62,12 +62,12 @@ def test_a_screen_is_one_file_named_by_its_content_wherever_the_folder_goes(tmp_
 
 
 def test_it_is_read_from_a_pipe_while_it_is_written(tmp_path):
-    raw = write(tmp_path / "d", made(0), made(1)).segments()[0].read_bytes()
+    (path,) = write(tmp_path / "d", made(0), made(1)).segments()
+    raw, first = path.read_bytes(), ends(path)[0]
     reader, writer = os.pipe()
     with os.fdopen(reader, "rb") as stream, os.fdopen(writer, "wb") as sink:
-        half = len(raw) // 2
-        feeder = threading.Thread(target=lambda: (sink.write(raw[half:]), sink.close()))
-        sink.write(raw[:half])
+        feeder = threading.Thread(target=lambda: (sink.write(raw[first:]), sink.close()))
+        sink.write(raw[:first])
         sink.flush()
         records = read_episodes(stream, SPEC)
         assert next(records).episode.seq == 0  # the second is not there yet

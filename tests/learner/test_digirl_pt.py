@@ -14,8 +14,8 @@ from learner.digirl_pt import Converter, UnusableError
 TAP = actions.render(Action(ActionType.DUAL_POINT, (0.25, 0.5), (0.25, 0.5)))
 BACK = actions.render(Action(ActionType.PRESS_BACK))
 DONE = actions.render(Action(ActionType.STATUS_TASK_COMPLETE))
-TOKENIZER = Tokenizer.train(grammar_corpus(), 400)
-SPEC = EpisodeSpec(64, 64, 1, 8, 448, "float32")
+TOKENIZER = Tokenizer.train(grammar_corpus(), 900)
+SPEC = EpisodeSpec(64, 64, 1, 8, 960, "float32")
 CONVERT = Converter(SPEC, TOKENIZER, "trajectories.pt")
 
 

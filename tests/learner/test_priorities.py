@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from learner import config as configs
+from learner import presets
 from learner.priorities import EpisodeTerms, PriorityConfig, RunningMeans, priority
 
 TERMS = EpisodeTerms(td=0.4, rho=0.8, entropy=0.5)
@@ -21,7 +22,7 @@ def test_a_base_alone_is_uniform_replay():
 
 
 def test_filtered_imitation_takes_successes_and_the_unexpected_more_often():
-    config = configs.filtered_bc(configs.quick()).priority
+    config = presets.filtered_bc(configs.quick()).priority
     assert priority(TERMS, 0.0, 0.1, config) == 0
     rare, usual = priority(TERMS, 1.0, 0.1, config), priority(TERMS, 1.0, 0.95, config)
     assert rare / usual == pytest.approx(np.exp(3 * 0.85), rel=0.01)

@@ -157,3 +157,26 @@ def test_the_critic_learns_of_the_policys_own_episodes_alone():
         replay.insert(shown)
     drawn = replay.sample_uniform(100)
     assert sorted(entry.episode.seq for entry in drawn) == [0, 2, 4]
+
+
+def test_the_top_share_is_of_the_positive_weights_and_never_empty():
+    tree = SumTree(6)
+    for slot, weight in enumerate([0.0, 5.0, 1.0, 5.0, 3.0]):
+        tree.set(slot, weight)
+    assert tree.top(0.01).tolist() == [1, 3]  # ties count
+    assert tree.top(0.75).tolist() == [1, 3, 4]
+    assert tree.top(1.0).tolist() == [1, 2, 3, 4]
+    with pytest.raises(ValueError, match="every weight is 0"):
+        SumTree(3).top(0.5)
+
+
+def test_with_a_top_share_the_draw_is_uniform_among_the_largest():
+    replay = Replay(10, np.random.default_rng(0))
+    for seq in range(10):
+        replay.insert(episode(1, seq=seq), weight=float(seq + 1), fresh=False)
+    counts = np.zeros(10)
+    for _ in range(3000):
+        for entry in replay.sample(1, top_share=0.3):
+            counts[entry.episode.seq] += 1
+    assert counts[:7].sum() == 0
+    np.testing.assert_allclose(counts[7:] / counts.sum(), 1 / 3, atol=0.04)

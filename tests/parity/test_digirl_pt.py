@@ -3,6 +3,7 @@
 import collections
 import os
 import pickle
+import zipfile
 
 import numpy as np
 import pytest
@@ -114,7 +115,7 @@ def test_what_wants_code_to_run_is_refused_by_name_and_nothing_runs(tmp_path, co
         ([steps(reward=None)], "reward is no number"),
         ([steps(image_features="Image feature is not a tensor")], "image_features is a str"),
         ([steps(image_features=np.array([1.0, np.nan]))], "no finite number"),
-        ([steps(image_features=np.array(["x", "y"], dtype=object))], "image_features"),
+        ([steps(image_features=np.array(["x", "y"], dtype=object))], "array of the type 'O8'"),
     ],
 )
 def test_what_is_no_trajectory_is_refused_by_name(tmp_path, content, message):
@@ -135,3 +136,23 @@ def test_plain_pickles_old_files_and_rubbish_are_refused(tmp_path):
         with pytest.raises(ConfigError, match=r"trajectories\.pt"):
             read_trajectories(path)
         assert not mark.exists()
+
+
+def test_a_damaged_file_is_refused_and_does_nothing_else(tmp_path):
+    path = saved(tmp_path, [steps(log_prob=torch.tensor(0.5))])
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    (pickled,) = (name for name in members if name.endswith("data.pkl"))
+    rng, refused = np.random.default_rng(0), 0
+    for _ in range(150):
+        broken = bytearray(members[pickled])
+        for at in rng.integers(0, len(broken), 2):
+            broken[at] = rng.integers(256)
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+            for name, content in members.items():
+                archive.writestr(name, bytes(broken) if name == pickled else content)
+        try:
+            read_trajectories(path)
+        except ConfigError:
+            refused += 1
+    assert refused > 75  # the rest changed a letter or a number
