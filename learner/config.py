@@ -11,7 +11,7 @@ from learner.curriculum import CurriculumConfig
 from learner.health import HealthConfig
 from learner.monitor import REMEMBERED
 from learner.priorities import PriorityConfig
-from learner.update import UpdateConfig
+from learner.update_config import UpdateConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,10 +19,10 @@ class WarmStartConfig:
     """Demonstrations and the supervised start; 0 demonstrations skips it."""
 
     demonstrations: int = 800  # episodes
-    begin: int = 100  # episodes before the first gradient step
+    begin: int = 400  # episodes before the first gradient step
     batch: int = 32  # steps
-    success: float = 0.4  # stop when the weaker half of the task families reaches this
-    window: int = 128  # newest episodes, sampled, over which that is measured
+    success: float = 0.3  # stop when the weaker half of the task families reaches this
+    window: int = 96  # newest episodes, sampled, over which that is measured
     max_updates: int = 5000
     publish_every: int = 25  # gradient steps
     epsilon: float = 0.1  # share of the expert's steps replaced by an unlabelled disturbance
@@ -49,6 +49,7 @@ class ReinforceConfig:
     replay_episodes: int = 400
     max_uses: float = 4.5  # samples a step on average: the update-to-data bound
     publish_every: int = 2  # updates
+    sweep_every: int = 0  # updates between looks at what was not sampled lately; 0: none
     final_step_size: float = 1.0  # share of the learning rate at the end, linearly from 1
     synchronous: bool = False  # actors wait while the learner learns, and the other way round
     round_episodes: int = 16  # of one such round
@@ -150,7 +151,7 @@ def quick() -> LearnerConfig:
         reinforce=ReinforceConfig(
             episodes=6000,
             batch_steps=128,
-            critic_updates=2,
+            critic_updates=1,
             replay_episodes=3000,
             publish_every=3,
             final_step_size=0.1,

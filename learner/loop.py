@@ -26,7 +26,7 @@ from learner.ingest import Ingest
 from learner.monitor import Monitor
 from learner.offline import share_out
 from learner.packing import pack
-from learner.priorities import EpisodeTerms, RunningMeans, priority
+from learner.priorities import EpisodeTerms, RunningMeans, importance, priority
 from learner.publish import Publisher
 from learner.replay import Entry, Replay
 from learner.state import LearnerState, StepReport
@@ -236,10 +236,20 @@ class Learner:
         warmup = config.critic_warmup if self._critic_updates == 0 else 0
         for _ in range(warmup + config.critic_updates):
             self._improve_critic()
+        if max_lag := self.config.priority.max_lag:
+            replay.expire(self.progress.version - max_lag)
         entries = replay.sample(config.batch_steps, self.config.priority.top_share)
         if not entries:
             return False
-        batch = pack(entries, config.batch_steps, self._horizon, self._encode, self._grid)
+        weights = np.array([replay.weight(entry.handle) for entry in entries])
+        batch = pack(
+            entries,
+            config.batch_steps,
+            self._horizon,
+            self._encode,
+            self._grid,
+            importance(weights, self.config.priority.beta).tolist(),
+        )
         size = 1 - (1 - config.final_step_size) * self._share_done()
         self._state, report = self._updates.improve(self._state, batch, size)
         self._scalars["policy/step_size"] = size
@@ -247,6 +257,8 @@ class Learner:
         self.progress.updates += 1
         if self.progress.updates % config.publish_every == 0:
             self._publish()
+        if config.sweep_every and self.progress.updates % config.sweep_every == 0:
+            self._sweep()
         return True
 
     def _share_done(self) -> float:
@@ -289,11 +301,22 @@ class Learner:
         self._scalars.update(scalars)
         self._critic_updates += 1
 
+    def _sweep(self) -> None:
+        """Looks at the next part of the replay anew: priorities of what is not sampled grow old."""
+        size = self.config.reinforce.batch_steps
+        if entries := self._replay.sweep(size):
+            batch = pack(entries, size, self._horizon, self._encode)
+            self._state, report = self._updates.measure(self._state, batch)
+            self._refresh(entries, jax.device_get(report))
+
     def _remember(self, entries: list[Entry], report: StepReport) -> None:
-        """Gives the replay new priorities and value targets of what was learned from."""
+        """Takes in what a step told of itself and of the episodes that it learned from."""
         self._take_scalars(report.scalars)
-        if self._skipped:
-            return  # what it says of the episodes is no number either
+        if not self._skipped:  # else what it says of the episodes is no number either
+            self._refresh(entries, report)
+
+    def _refresh(self, entries: list[Entry], report: StepReport) -> None:
+        """Gives the replay new priorities and value targets."""
         start = 0
         for entry in entries:
             rows = slice(start, start + len(entry.episode))
@@ -387,6 +410,7 @@ class Learner:
             "replay/episodes": len(replay),
             "replay/uses_a_step": replay.sampled_steps / max(replay.inserted_steps, 1),
             "replay/late_updates": replay.late_updates,
+            "replay/expired": replay.expired,
             **self._monitor.metrics(version),
             **{name: float(value) for name, value in self._scalars.items()},
             **{f"wire/{name}": count for name, count in self._ingest.counters.items()},

@@ -80,7 +80,7 @@ def action_weights(advantages: Array, batch: Batch, config: PolicyLossConfig) ->
     if config.penalty == "mask":
         bad = (batch.invalid > 0) | (batch.repeats > 0)
         weights = jnp.where(bad, 0.0, weights)
-    return weights * batch.mask
+    return weights * batch.mask * batch.importance
 
 
 def policy_loss(

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
 
-if TYPE_CHECKING:
-    from learner.update import UpdateConfig
+from learner.update_config import UpdateConfig
 
 
 def for_policy(config: UpdateConfig) -> optax.GradientTransformation:

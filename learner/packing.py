@@ -35,6 +35,7 @@ class Batch(NamedTuple):
     expert: np.ndarray  # [N] float32; 1 where nobody knows mu: an expert's, or of recorded data
     mask: np.ndarray  # [N] float32; 1 where the action may be learned from
     texts: np.ndarray  # [N, D] float32, encodings of the prompts; D is 0 where nobody made them
+    importance: np.ndarray  # [N] float32, the episode's correction for how it was sampled
     touched: np.ndarray  # [N] int32, the image token that the action taps; -1: none, or not asked
 
 
@@ -44,6 +45,7 @@ def pack(
     horizon: int,
     encode: Callable[[Sequence[str]], np.ndarray] | None = None,
     grid: tuple[int, int] | None = None,
+    importance: Sequence[float] | None = None,
 ) -> Batch:
     """Lays entries end to end into `size` rows and pads the rest.
 
@@ -53,6 +55,7 @@ def pack(
       horizon: Divides the number of steps done before.
       encode: Returns encodings [T, D] of T texts, for the critic.
       grid: Rows and columns of the image's tokens, to know which one is tapped.
+      importance: Of each entry; None for 1.
 
     Raises:
       ValueError: if they do not fit; nothing is cut off in silence.
@@ -125,6 +128,13 @@ def pack(
             ],
             np.float32,
         ),
+        importance=column(
+            [
+                one * factor
+                for one, factor in zip(spread, importance or [1.0] * len(entries), strict=True)
+            ],
+            np.float32,
+        ),
         touched=touched,
     )
 
@@ -152,6 +162,7 @@ def blank(model: AutoUIConfig, text_width: int) -> Batch:
         expert=row,
         mask=row,
         texts=np.zeros((1, text_width), np.float32),
+        importance=row,
         touched=np.full(1, -1, np.int32),
     )
 

@@ -44,6 +44,8 @@ class Replay:
         self.inserted_steps = 0
         self.sampled_steps = 0
         self.late_updates = 0  # of episodes that had been evicted
+        self.expired = 0  # kept from samples for their age
+        self._expired = self._swept = 0  # how far these went, in insertions and in slots
 
     def __len__(self) -> int:
         return min(self._next, len(self._entries))
@@ -71,12 +73,46 @@ class Replay:
         if entry is None or entry.handle != handle:
             self.late_updates += 1
             return
+        if self._tree[handle.slot] == 0:
+            weight = 0.0  # it was filtered out, or has expired since it was sampled
         self._tree.set(handle.slot, weight)
         self._largest = max(self._largest, weight)
         self._entries[handle.slot] = entry._replace(targets=targets)
 
     def weight(self, handle: Handle) -> float:
         return self._tree[handle.slot]
+
+    def expire(self, oldest: int) -> None:
+        """Keeps the policy's episodes that older versions than this one acted from samples.
+
+        They come in order, so each is looked at once.
+        """
+        while self._expired < self._next:
+            entry = self._entries[self._expired % len(self._entries)]
+            present = self._next - self._expired <= len(self._entries)
+            if present and entry and entry.episode.source == "policy":
+                if int(entry.episode.trajectory.version[-1]) >= oldest:
+                    return
+                if self._tree[entry.handle.slot] > 0:
+                    self._tree.set(entry.handle.slot, 0.0)
+                    self.expired += 1
+            self._expired += 1
+
+    def sweep(self, steps: int) -> list[Entry]:
+        """Returns the next entries in the ring's order, up to `steps` steps, to look at them anew.
+
+        Only those that can be sampled; fewer where the ring has been gone round.
+        """
+        chosen: list[Entry] = []
+        for _ in range(len(self)):
+            entry = self._entries[self._swept % len(self)]
+            if entry and self._tree[entry.handle.slot] > 0:
+                if len(entry.episode) > steps:
+                    break
+                chosen.append(entry)
+                steps -= len(entry.episode)
+            self._swept += 1
+        return chosen
 
     def sample(self, steps: int, top_share: float = 1.0) -> list[Entry]:
         """Draws different episodes by priority until the next one would pass `steps` steps.
@@ -93,7 +129,7 @@ class Replay:
         while self._fresh:
             handle = self._fresh[0]
             entry = self._entries[handle.slot]
-            if entry is not None and entry.handle == handle:
+            if entry is not None and entry.handle == handle and self._tree[handle.slot] > 0:
                 if len(entry.episode) > room:
                     break
                 chosen[handle.slot] = entry

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import optax
 from jax import Array
 
+from learner.retrace import OffPolicyReturns
+
 
 class LearnerState(NamedTuple):
     """Everything that a gradient step changes, and what no step does."""
@@ -35,3 +37,16 @@ class StepReport(NamedTuple):
     targets: Array  # [N] corrected value targets in 0..1
     instruction_value: Array  # [N] V_traj
     scalars: dict[str, Array]
+
+
+class Replayed(NamedTuple):
+    """A batch under today's policy and values."""
+
+    log_probs: Array  # [N, A]
+    mu: Array  # [N, A] those of the policy that acted; today's for an expert
+    entropy: Array  # [N, A]
+    outside: Array  # [N, A] bool
+    rho: Array  # [N]
+    td: Array  # [N] one-step errors
+    returns: OffPolicyReturns
+    targets: Array  # [N] of the value, in 0..1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -17,34 +16,12 @@ from common.models.automaton import Automaton
 from common.models.distribution import SamplingConfig
 from learner import diagnostics, losses, optimizer, sharding
 from learner.advantages import advantages
-from learner.critic import CriticConfig, make_critic, read_prompts, value_loss
+from learner.critic import Values, make_critic, read_prompts, value_loss
 from learner.demonstrations import Steps
 from learner.packing import Batch, blank
 from learner.retrace import off_policy_returns, outcome_labels
-from learner.state import ImitationReport, LearnerState, StepReport
-
-
-@dataclasses.dataclass(frozen=True)
-class UpdateConfig:
-    """The A-RIDE update. Values without a source are those of this project's own runs."""
-
-    policy_lr: float = 1e-4
-    policy_warmup: int = 20  # updates
-    imitation_lr: float = 8e-4
-    imitation_warmup: int = 50
-    grounding: float = 0.1  # of the attention to what imitated actions tap, where patches are
-    critic_lr: float = 1e-3
-    critic_decay: float = 1e-3  # AdamW's
-    max_grad_norm: float = 1.0
-    accumulate: int = 1  # gradients that are averaged for one step of the policy
-    gamma: float = 1.0
-    lambda_: float = 0.95
-    rho_bar: float = 1.0
-    kappa: float = 0.5  # share of the corrected target in the value's label, the rest Monte-Carlo
-    smoothing: float = 0.02
-    loss: losses.PolicyLossConfig = dataclasses.field(default_factory=losses.PolicyLossConfig)
-    critic: CriticConfig = dataclasses.field(default_factory=CriticConfig)
-    lora: lora.LoraConfig = dataclasses.field(default_factory=lora.LoraConfig)
+from learner.state import ImitationReport, LearnerState, Replayed, StepReport
+from learner.update_config import UpdateConfig
 
 
 class Updates(NamedTuple):
@@ -53,6 +30,7 @@ class Updates(NamedTuple):
     imitate: Callable[[LearnerState, Steps], tuple[LearnerState, ImitationReport]]
     improve: Callable[..., tuple[LearnerState, StepReport]]  # (state, batch, step_size)
     improve_critic: Callable[[LearnerState, Batch], tuple[LearnerState, dict[str, Array]]]
+    measure: Callable[[LearnerState, Batch], tuple[LearnerState, StepReport]]
     init: Callable[..., LearnerState]  # (key, params=None): of the whole policy, None for fresh
     restart_policy_optimizer: Callable[[LearnerState], LearnerState]
 
@@ -169,6 +147,35 @@ def make_updates(
         state, value = learn_values(state, batch, mixed(batch, batch.targets))
         return state, {"loss/critic": value}
 
+    def replay(
+        params: Any, state: LearnerState, batch: Batch, v_t: Array, v_tp1: Array
+    ) -> Replayed:
+        """Computes anew what the replayed steps are under today's policy and values."""
+        log_probs, entropy, outside = stats(params, state, batch, sampling, automaton)
+        fixed = jax.lax.stop_gradient(log_probs)
+        mu = jnp.where(batch.expert[:, None] > 0, fixed, batch.behaviour_log_probs)
+        rho = jnp.exp(jnp.clip((fixed - mu).sum(-1), -20.0, 20.0)) * batch.mask
+        discount = config.gamma * batch.discount
+        returns = off_policy_returns(
+            batch.reward, discount, rho, v_t, v_tp1, lambda_=config.lambda_, rho_bar=config.rho_bar
+        )
+        td = batch.reward + discount * v_tp1 - v_t
+        targets = jnp.clip(returns.targets, 0.0, 1.0)
+        return Replayed(log_probs, mu, entropy, outside, rho, td, returns, targets)
+
+    def report(
+        replayed: Replayed, values: Values, batch: Batch, scalars: dict[str, Array]
+    ) -> StepReport:
+        tokens = jnp.maximum((batch.action_ids > 0).sum(-1), 1)
+        return StepReport(
+            td=replayed.td,
+            rho=jnp.minimum(replayed.rho, config.rho_bar),
+            entropy=replayed.entropy.sum(-1) / tokens,
+            targets=replayed.targets,
+            instruction_value=jax.nn.sigmoid(values.instruction),
+            scalars=scalars,
+        )
+
     def improve(
         state: LearnerState, batch: Batch, step_size: Array
     ) -> tuple[LearnerState, StepReport]:
@@ -179,29 +186,15 @@ def make_updates(
         """
         batch = read(policy(state.params, state), batch)
         values = critic.apply(state.critic_params, batch)
-        v_t = values.pessimistic()
-        v_tp1 = jnp.concatenate([v_t[1:], v_t[:1]])  # a discount of 0 cuts the wrap
+        v_t, v_tp1 = _now_and_next(values)
 
         def loss(params: Any) -> tuple[Array, tuple[Any, ...]]:
-            log_probs, entropy, outside = stats(params, state, batch, sampling, automaton)
-            fixed = jax.lax.stop_gradient(log_probs)
-            mu = jnp.where(batch.expert[:, None] > 0, fixed, batch.behaviour_log_probs)
-            log_rho = (fixed - mu).sum(-1)
-            rho = jnp.exp(jnp.clip(log_rho, -20.0, 20.0)) * batch.mask
-            returns = off_policy_returns(
-                batch.reward,
-                config.gamma * batch.discount,
-                rho,
-                v_t,
-                v_tp1,
-                lambda_=config.lambda_,
-                rho_bar=config.rho_bar,
-            )
+            replayed = replay(params, state, batch, v_t, v_tp1)
             found = advantages(
                 config.loss.advantage,
                 batch,
-                returns.advantages,
-                rho,
+                replayed.returns.advantages,
+                replayed.rho,
                 v_t,
                 v_tp1,
                 gamma=config.gamma,
@@ -209,48 +202,46 @@ def make_updates(
                 penalties=losses.penalties(batch, config.loss),
             )
             weights = losses.action_weights(found, batch, config.loss)
-            result = losses.policy_loss(log_probs, mu, entropy, weights, batch, config.loss)
+            result = losses.policy_loss(
+                replayed.log_probs, replayed.mu, replayed.entropy, weights, batch, config.loss
+            )
             imitated = jnp.where((weights > 0) & (batch.mask > 0), batch.touched, -1)
             grounding = ground(params, state, batch, imitated)
             value = result.loss + config.grounding * grounding
-            return value, (result, rho, entropy, outside, returns, grounding)
+            return value, (result, replayed, grounding)
 
-        (_, (result, rho, entropy, outside, returns, grounding)), grads = jax.value_and_grad(
-            loss, has_aux=True
-        )(state.params)
+        (_, (result, replayed, grounding)), grads = jax.value_and_grad(loss, has_aux=True)(
+            state.params
+        )
         params, opt_state, told = optimizer.step(
             policy_tx, grads, state.params, state.opt_state, step_size
         )
-        targets = jnp.clip(returns.targets, 0.0, 1.0)
         if config.loss.advantage == "filtered":  # of successes alone values would learn but 1
             next_state = state
         else:
-            next_state, _ = learn_values(state, batch, mixed(batch, targets))
-        tokens = jnp.maximum((batch.action_ids > 0).sum(-1), 1)
+            next_state, _ = learn_values(state, batch, mixed(batch, replayed.targets))
         scalars = {
             "loss/policy": result.loss,
             "loss/grounding": grounding,
             "policy/entropy_nats": result.entropy,
             "policy/log_prob": result.log_prob,
-            "policy/outside_tokens": (outside * batch.mask[:, None]).sum(),
+            "policy/outside_tokens": (replayed.outside * batch.mask[:, None]).sum(),
             "policy/positive_share": result.positive,
             "policy/negative_share": result.negative,
-            **diagnostics.off_policy(rho, config.rho_bar, batch),
-            **diagnostics.values(v_t, values.instruction, returns.advantages, batch),
+            **diagnostics.off_policy(replayed.rho, config.rho_bar, batch),
+            **diagnostics.values(v_t, values.instruction, replayed.returns.advantages, batch),
             **told,
         }
-        td = batch.reward + config.gamma * batch.discount * v_tp1 - v_t
-        report = StepReport(
-            td=td,
-            rho=jnp.minimum(rho, config.rho_bar),
-            entropy=entropy.sum(-1) / tokens,
-            targets=targets,
-            instruction_value=jax.nn.sigmoid(values.instruction),
-            scalars=scalars,
-        )
         return next_state._replace(
             params=params, opt_state=opt_state, updates=state.updates + 1
-        ), report
+        ), report(replayed, values, batch, scalars)
+
+    def measure(state: LearnerState, batch: Batch) -> tuple[LearnerState, StepReport]:
+        """What `improve` would report of a batch, without a step."""
+        batch = read(policy(state.params, state), batch)
+        values = critic.apply(state.critic_params, batch)
+        replayed = replay(state.params, state, batch, *_now_and_next(values))
+        return state, report(replayed, values, batch, {})
 
     def restart_policy_optimizer(state: LearnerState) -> tuple[LearnerState, None]:
         return state._replace(opt_state=policy_tx.init(state.params)), None
@@ -291,6 +282,13 @@ def make_updates(
         imitate=jit(imitate, rows),
         improve=with_step_size(jit(improve, rows, whole)),
         improve_critic=jit(improve_critic, rows),
+        measure=jit(measure, rows),
         init=jax.jit(init, out_shardings=state_sharding),
         restart_policy_optimizer=lambda state: restart(state)[0],
     )
+
+
+def _now_and_next(values: Values) -> tuple[Array, Array]:
+    """Values of the states acted in and of those that followed, [N]; a discount cuts the wrap."""
+    v_t = values.pessimistic()
+    return v_t, jnp.concatenate([v_t[1:], v_t[:1]])

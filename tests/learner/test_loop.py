@@ -90,6 +90,7 @@ def make_learner(tmp_path):
             imitate=lambda state, steps: (state, imitated(steps)),
             improve=lambda state, batch, step_size: (state, report(batch, skipped)),
             improve_critic=None,
+            measure=None,
             init=None,
             restart_policy_optimizer=lambda state: state,
         )

@@ -42,6 +42,12 @@ def test_invalid_and_repeated_actions_are_never_imitated():
     assert (np.asarray(weights) > 0).tolist() == [False, False, True, True]
 
 
+def test_importance_scales_the_weights():
+    scaled = batch(importance=np.array([1.0, 0.5, 0.25, 1.0], np.float32))
+    config = PolicyLossConfig(binary=True)
+    assert action_weights(jnp.ones(4), scaled, config).tolist() == [1, 0.5, 0.25, 1]
+
+
 def test_binary_weights_are_one_above_the_threshold_and_nothing_below():
     config = PolicyLossConfig(binary=True, threshold=0.1)
     weights = action_weights(jnp.array([-3.0, 0.1, 0.11, 9.0]), batch(), config)

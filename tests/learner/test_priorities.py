@@ -5,7 +5,13 @@ import pytest
 
 from learner import config as configs
 from learner import presets
-from learner.priorities import EpisodeTerms, PriorityConfig, RunningMeans, priority
+from learner.priorities import (
+    EpisodeTerms,
+    PriorityConfig,
+    RunningMeans,
+    importance,
+    priority,
+)
 
 TERMS = EpisodeTerms(td=0.4, rho=0.8, entropy=0.5)
 
@@ -39,3 +45,12 @@ def test_terms_are_divided_by_their_running_means():
     means.update(EpisodeTerms(2.0, 1.0, 0.0))
     means.update(EpisodeTerms(4.0, 1.0, 0.0))
     assert means.normalise(EpisodeTerms(3.0, 0.5, 0.0)) == (1.0, 0.5, 0.0)
+
+
+def test_importance_undoes_the_sampling():
+    weights = np.array([1.0, 4.0, 2.0])
+    np.testing.assert_allclose(importance(weights, 1.0), [1, 1 / 4, 1 / 2])
+    np.testing.assert_allclose(importance(weights, 0.5), [1, 1 / 2, 0.5**0.5])
+    np.testing.assert_allclose(importance(weights, 0.0), 1)
+    with pytest.raises(ValueError, match="weight 0"):
+        importance(np.array([0.0, 1.0]), 0.5)

@@ -186,6 +186,16 @@ def test_the_step_size_is_a_share_of_the_change(updates):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a / 4, b, atol=3e-7), *changes)
 
 
+def test_measuring_is_improving_without_the_step(updates, state):
+    rows = batch(episode(4), episode(3, seq=1, success=False))
+    before = jax.tree.map(np.array, state)
+    state, measured = updates.measure(state, rows)
+    jax.tree.map(np.testing.assert_array_equal, before, state)
+    _, reported = updates.improve(state, rows)
+    for name in ("td", "rho", "entropy", "targets", "instruction_value"):
+        np.testing.assert_allclose(getattr(measured, name), getattr(reported, name), atol=1e-6)
+
+
 def test_the_critic_learns_which_episodes_succeed(updates, state):
     mixed = batch(episode(4, seq=0), episode(4, seq=1, success=False))
     for _ in range(200):
