@@ -130,6 +130,7 @@ def test_a_base_without_its_first_checkpoint_is_replaced(tmp_path, updates, stat
 
 
 SHARDED = """
+import sys
 import jax, numpy as np
 from common.models.distribution import FREE
 from learner import sharding
