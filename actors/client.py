@@ -270,8 +270,8 @@ class LearnerClient:
         if kind == Kind.WELCOME:
             self._on_welcome(header, body)
         elif kind == Kind.PULSE:
-            self._pulse = Pulse.from_header(header)
-            self.task_weights = channel.unpack_weights(body)
+            pulse, weights = Pulse.from_header(header), channel.unpack_weights(body)
+            self._pulse, self.task_weights = pulse, weights
         elif kind == Kind.UNKNOWN_PEER:  # a restarted learner, or another connection to the same
             if self._is_welcome:
                 logger.info("The learner doesn't know this actor (any more); saying hello.")

@@ -15,6 +15,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import hashlib
 import itertools
 import random
 import re
@@ -135,6 +136,11 @@ def builtin_tasks() -> tuple[Task, ...]:
     return tuple(t for t in tasks if t.split != "made-up" or t.goal not in kept_apart)
 
 
+def digest(tasks: Sequence[Task]) -> str:
+    """Returns what tells a list of tasks from others: tasks are known by their place in it."""
+    return hashlib.sha256("\n".join(task.id for task in tasks).encode()).hexdigest()[:16]
+
+
 class TaskSampler:
     """An endless draw of tasks: by the learner's weights, or by what this actor has seen.
 
@@ -163,8 +169,8 @@ class TaskSampler:
             return self._rng.choices(self._tasks, list(map(float, weights)))[0]
         if self._rng.random() < 0.5:
             return self._rng.choice(self._tasks)
-        weights = [max(1 - success, self.FLOOR) for success in self._success.values()]
-        (template,) = self._rng.choices(list(self._success), weights)
+        failing = [max(1 - success, self.FLOOR) for success in self._success.values()]
+        (template,) = self._rng.choices(list(self._success), failing)
         return self._rng.choice(self._templates[template])
 
     def report(self, task: Task, success: bool) -> None:

@@ -70,6 +70,7 @@ def collect(plan: Plan) -> int:
     from actors.session import LAYOUT_SEEDS
     from common.models import vision
     from common.tasks import TaskSampler, load_tasks
+    from common.types import Ending
     from learner.build import episode_spec
     from learner.dataset import Writer
 
@@ -90,10 +91,10 @@ def collect(plan: Plan) -> int:
         agent: Agent = PolicyAgent(policy)
         if plan.expert:
             agent = Demonstrator(device, policy, plan.epsilon)
-        else:
+        elif actor.params is not None:  # as it is with every checkpoint
             policy.set_params(actor.params, actor.step)
         while writer.count < plan.episodes:
-            task = sampler.next()
+            task, cause = sampler.next(), ""
             try:
                 episode = run_episode(
                     environment,
@@ -104,20 +105,22 @@ def collect(plan: Plan) -> int:
                     temperature=actor.sampling.temperature,
                     keep_screens=plan.screens,
                 )
-            except DeviceError:
-                failures += 1
-                if failures >= FAILURES:
-                    raise
+            except DeviceError as error:
+                episode, cause = None, str(error)
+            if episode is not None and episode.ending is Ending.TRUNCATED:
+                cause = episode.cause
+            failures = failures + 1 if cause else 0
+            if failures >= FAILURES:
+                raise DeviceError(f"The phone or its judge failed {failures} times: {cause}")
+            if cause:
                 device.wait_ready(READY_TIMEOUT_S)
-                continue
-            failures = 0
             if episode is None:
-                skipped += 1
+                skipped += not cause
                 if skipped > SKIPPED_SHARE * plan.episodes:
                     raise ConfigError(f"{skipped} episodes had nothing to record; see --tasks.")
                 continue
             writer.write(episode)
-            if not plan.expert:
+            if not (plan.expert or cause):
                 sampler.report(task, episode.success)
             if writer.count % PROGRESS_EVERY == 0:
                 print(f"{writer.count} of {plan.episodes}", file=sys.stderr, flush=True)
@@ -130,14 +133,14 @@ def _actor(plan: Plan) -> _Actor:
     from common.models.text import Tokenizer
     from common.tasks import load_tasks
     from learner import build
-    from learner.checkpoint import load_policy
+    from learner.checkpoint import POLICY_META, load_policy
 
     if plan.checkpoint is None:
         overrides: dict[str, Any] = {"tasks": plan.tasks, "vocab_size": plan.vocab_size}
         config = build.configure("quick", "distrl", overrides)
         fresh = build.begin(config, load_tasks(plan.tasks))
         return _Actor(fresh.model, fresh.tokenizer, config.horizon, config.sampling, None, 0)
-    params, meta = load_policy(plan.checkpoint)
+    params, meta = load_policy(plan.checkpoint, (*POLICY_META, "horizon", "sampling"))
     return _Actor(
         AutoUIConfig.from_dict(meta["model"]),
         Tokenizer.from_json(meta["tokenizer"]),

@@ -10,7 +10,6 @@ if __name__ == "__main__":
 
 import collections
 import dataclasses
-import itertools
 import json
 import logging
 import pathlib
@@ -121,8 +120,8 @@ class Import:
     """The folder of the episodes."""
     model: pathlib.Path
     """A checkpoint of the model that is to learn from them, as launch/convert.py makes one."""
-    suite: str = "general"
-    """Whose horizon goes for them, `general` or `webshop`."""
+    suite: Literal["general", "webshop"] = "general"
+    """Which horizon goes for them."""
 
 
 Command = Collect | Inspect | Validate | Stats | Merge | Export | Import
@@ -197,7 +196,7 @@ def _inspect(args: Inspect) -> int:
 
     dataset = Dataset(args.folder)
     if args.episode is not None:
-        record = next(itertools.islice(dataset, args.episode, None), None)
+        record = next((r for n, r in enumerate(dataset) if n == args.episode), None)
         if record is None:
             raise ConfigError(f"{args.folder} holds no episode {args.episode}.")
         print(json.dumps(dataset_tools.plain(record), indent=1))

@@ -23,7 +23,7 @@ from common.models import autoui
 from common.models.automaton import automaton_for
 from common.models.lora import LoraConfig
 from common.models.text import Tokenizer, grammar_corpus
-from common.tasks import Task, load_tasks
+from common.tasks import Task, digest, load_tasks
 from learner import config as configs
 from learner import presets, sharding
 from learner.archive import Archive
@@ -168,6 +168,7 @@ def learner(
         settings = {
             "model": model.to_dict(),
             "tasks": config.tasks,
+            "tasks_digest": digest(tasks),
             "horizon": config.horizon,
             "sampling": dataclasses.asdict(config.sampling),
             "screens_every": config.screens_every,
@@ -187,6 +188,7 @@ def learner(
             )
         )
         publisher.start()
+        ingest.set_task_weights(curriculum.weights())
         ingest.start()
         logger.info("Listening for actors on port %d.", ingest.port)
         metrics = stack.enter_context(MetricsWriter(workdir / "metrics.jsonl"))

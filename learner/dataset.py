@@ -75,12 +75,19 @@ class Writer:
             raise ConfigError(f"{folder} can't be written: {error}.") from error
 
     def write(self, episode: Episode) -> None:
-        """Appends an episode; its screens go to files of their own, before it."""
-        images = [self._add_image(screen) for screen in episode.screens]
-        frames = encode_episode(dataclasses.replace(episode, screens=()), images=images)
-        stream = self._segment()
-        stream.write(record.pack(self.count, frames))
-        stream.flush()
+        """Appends an episode; its screens go to files of their own, before it.
+
+        Raises:
+          ConfigError: The folder can't be written, for example because the disk is full.
+        """
+        try:
+            images = [self._add_image(screen) for screen in episode.screens]
+            frames = encode_episode(dataclasses.replace(episode, screens=()), images=images)
+            stream = self._segment()
+            stream.write(record.pack(self.count, frames))
+            stream.flush()
+        except OSError as error:
+            raise ConfigError(f"{self._folder} can't be written: {error}.") from error
         self.count += 1
 
     def close(self) -> None:
@@ -112,7 +119,8 @@ class Writer:
         if self._stream is not None and self._stream.tell() < SEGMENT_BYTES:
             return self._stream
         self.close()
-        number = len(list(self._folder.glob("episodes-*.bin")))
+        numbers = (path.stem.partition("-")[2] for path in self._folder.glob("episodes-*.bin"))
+        number = max((int(text) for text in numbers if text.isdecimal()), default=-1) + 1
         while True:
             try:
                 self._stream = (self._folder / f"episodes-{number:05d}.bin").open("xb")
@@ -176,26 +184,28 @@ class Dataset:
           ConfigError: An episode is damaged; it says which.
         """
         for path in self.segments():
-            with path.open("rb") as stream:
-                try:
+            try:
+                with path.open("rb") as stream:
                     yield from read_episodes(stream, self.spec)
-                except EOFError as error:
-                    logger.warning("%s: %s; what is before it is read.", path, error)
-                except errors.WireError as error:
-                    raise ConfigError(f"{path}: {error}") from error
+            except EOFError as error:
+                logger.warning("%s: %s; what is before it is read.", path, error)
+            except errors.WireError as error:
+                raise ConfigError(f"{path}: {error}") from error
+            except OSError as error:
+                raise ConfigError(f"{path} can't be read: {error.strerror}.") from error
 
     def problems(self) -> Iterator[str]:
         """Reads all episodes and screens; yields a sentence about each thing that is wrong."""
         checked: set[str] = set()
         for path in self.segments():
-            with path.open("rb") as stream:
-                try:
+            try:
+                with path.open("rb") as stream:
                     for _, images in read_episodes(stream, self.spec):
                         new = sorted(set(images) - checked)
                         checked.update(new)
                         yield from (f"{path}: {wrong}" for wrong in map(self._check, new) if wrong)
-                except (EOFError, errors.WireError) as error:
-                    yield f"{path}: {error}"
+            except (EOFError, errors.WireError, OSError) as error:
+                yield f"{path}: {error}"
 
     def segments(self) -> list[pathlib.Path]:
         return sorted(self.folder.glob("episodes-*.bin"))

@@ -82,7 +82,9 @@ def plain(recorded: Recorded) -> dict[str, Any]:
         for field in dataclasses.fields(episode)
         if field.name not in ("trajectory", "prompts", "actions", "screens")
     }
-    images = [str(image_path(pathlib.Path(), name)) for name in recorded.images]
+    images: list[str | None] = [
+        str(image_path(pathlib.Path(), name)) for name in recorded.images
+    ] or [None] * len(episode)
     steps = zip(
         episode.prompts,
         episode.actions,
@@ -92,7 +94,7 @@ def plain(recorded: Recorded) -> dict[str, Any]:
         path.invalid.tolist(),
         path.repeats.tolist(),
         path.version.tolist(),
-        images or [None] * len(episode),
+        images,
         strict=True,
     )
     names = ("prompt", "action", "reward", "discount", "log_prob", "invalid", "repeats", "version")

@@ -33,8 +33,10 @@ UNREADABLE = (  # what readers of pickles raise at a damaged one
 # Both projects' keys. What stands behind the second group follows from the rest, or names files of
 # the machine that wrote it.
 KEPT = ("observation", "action", "reward", "done", "task", "image_features", "next_image_features")
-DROPPED = ("next_observation", "image_path", "video_path", "mc_return", "trajectory_reward")
-DROPPED += ("penalty", "log_prob", "next_log_prob", "entropy")
+DROPPED = (
+    "next_observation", "image_path", "video_path", "mc_return", "trajectory_reward",
+    "penalty", "log_prob", "next_log_prob", "entropy",
+)  # fmt: skip
 END = "</s>"  # DigiRL writes it out at the end of a prompt, and the tokenizer would once more
 MAX_REPEATS = 255
 
@@ -107,13 +109,17 @@ def _scalar(dtype: _DType, data: bytes) -> np.generic:
     return value
 
 
-def _numpy_globals() -> list[tuple[Callable[..., Any], str]]:
+def _numpy_globals() -> list[Callable[..., Any] | tuple[Callable[..., Any], str]]:
     """What stands for the names of NumPy in a pickle, the old ones and the new ones."""
-    functions = {"_reconstruct": _reconstruct, "scalar": _scalar}
-    return [(_Array, "numpy.ndarray"), (_DType, "numpy.dtype")] + [
-        (function, f"numpy.{core}.multiarray.{name}")
-        for name, function in functions.items()
-        for core in ("core", "_core")
+    functions: dict[str, Callable[..., Any]] = {"_reconstruct": _reconstruct, "scalar": _scalar}
+    return [
+        (_Array, "numpy.ndarray"),
+        (_DType, "numpy.dtype"),
+        *(
+            (function, f"numpy.{core}.multiarray.{name}")
+            for name, function in functions.items()
+            for core in ("core", "_core")
+        ),
     ]
 
 
@@ -285,7 +291,8 @@ def _is_invalid(step: Mapping[str, Any]) -> bool:
 
 def _repeats(texts: Sequence[str]) -> np.ndarray:
     """How often in a row each decision had been taken before, [T] uint8."""
-    repeats, previous = [], ""
+    repeats: list[int] = []
+    previous = ""
     for text in texts:
         decision = actions.decision(text) if isinstance(actions.parse(text), Action) else ""
         again = bool(decision) and decision == previous

@@ -236,6 +236,8 @@ class Ingest(Service):
             return messages.pack(Kind.RETRY_AFTER, reply | {"delay_s": RETRY_AFTER_S})
         else:
             episode = decode_episode(header, body, self._spec)
+            if episode.source == "recorded":  # by whom, an actor can't know: it is for files
+                raise errors.WireError("BAD_VALUE", "An actor sends no recorded episodes.")
             seen.add(seq)
             with self._arrived:
                 self._queue.append((episode, len(body)))

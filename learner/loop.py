@@ -15,7 +15,7 @@ from common.channel import Mode
 from common.errors import ConfigError, DistRLError
 from common.metrics import MetricsWriter
 from common.models import lora
-from common.types import Episode, Version
+from common.types import Ending, Episode, Version
 from learner.archive import Archive
 from learner.checkpoint import Checkpoints
 from learner.config import LearnerConfig
@@ -104,10 +104,7 @@ class Learner:
         if self._state.frozen:
             frozen = jax.device_get(self._state.frozen)
             self._publisher.publish_base(frozen, self.progress.lineage, self.config.wire_dtype)
-        if self._recorded is not None:
-            wanted = self.config.warm_start.demonstrations if self._warming else 0
-            share_out(self._recorded, self._demos, wanted, self._insert_old, self._horizon)
-            self.progress.demonstrations = max(self.progress.demonstrations, len(self._demos))
+        self._take_recorded()
         if self._warming and not self.config.warm_start.demonstrations:
             self._end_warm_start()
         self._publish()
@@ -141,6 +138,17 @@ class Learner:
 
     # Stages of the loop.
 
+    def _take_recorded(self) -> None:
+        """Shares recorded episodes out to the warm start and the replay, once."""
+        if self._recorded is None:
+            return
+        wanted = self.config.warm_start.demonstrations if self._warming else 0
+        share_out(self._recorded, self._demos, wanted, self._insert_old, self._horizon)
+        self._recorded = None
+        self.progress.demonstrations = max(self.progress.demonstrations, len(self._demos))
+        if self.progress.phase == "reinforce" or not self.config.offline.updates:
+            self._replay.inserted_steps = 0  # the bound on uses is by what is new
+
     def _receive(self, timeout_s: float = 0.0) -> None:
         """Takes what arrived: demonstrations to one side, the policy's episodes to replay."""
         first = self._ingest.get(timeout_s)
@@ -148,6 +156,8 @@ class Learner:
         for episode in episodes:
             self._archive.write(episode)
             self._monitor.add(episode)
+            if episode.source == "policy" and episode.ending is not Ending.TRUNCATED:
+                self._curriculum.see_outcome(episode.task_id, episode.success)
             if episode.source == "expert":
                 wanted = self.config.warm_start.demonstrations
                 if self._warming and episode.success and len(self._demos) < wanted:
@@ -329,8 +339,7 @@ class Learner:
             self._means.update(terms)
             outcome = float(entry.episode.success)
             expected = float(report.instruction_value[rows.start])
-            if entry.episode.source == "policy":
-                self._curriculum.report(entry.episode.task_id, outcome, expected)
+            self._curriculum.see_value(entry.episode.task_id, expected)
             weight = priority(self._means.normalise(terms), outcome, expected, self.config.priority)
             self._replay.update(entry.handle, weight, np.asarray(report.targets[rows]))
 

@@ -16,6 +16,7 @@ from common.channel import Mode, Pulse
 from common.errors import ConfigError, DeviceError
 from common.models import autoui, vision
 from common.models.distribution import FREE
+from common.tasks import digest, load_tasks
 from common.types import Ending, Episode, Version
 from tests.actors.fakes import FakeDevice
 
@@ -125,7 +126,18 @@ def test_it_plays_what_the_learner_wants_played(make, tmp_path):
     (tmp_path / "tasks.yaml").write_text(TASKS + TASKS.replace("count", "c2").split("tasks:\n")[1])
     client.task_weights = np.array([0.0, 1.0], np.float32)
     actor.run()
-    assert [e.task_id for e in client.sent] == ["c2"] * 6
+    assert [e.task_id for e in client.sent] == ["c2"] * 5
+
+
+def test_the_learners_tasks_are_this_machines_or_it_says_so(make, tmp_path):
+    told = digest(load_tasks(str(tmp_path / "tasks.yaml")))
+    actor, client = make([pulse(Mode.EXPLORE, 3)] * 2, tasks_digest=told)
+    actor.run()
+    assert len(client.sent) == 1
+    (tmp_path / "tasks.yaml").write_text(TASKS.replace("id: count", "id: other"))
+    actor, _ = make([pulse(Mode.EXPLORE, 3)] * 2, tasks_digest=told)
+    with pytest.raises(ConfigError, match="Give both the same file"):
+        actor.run()
 
 
 def test_it_records_the_features_that_the_model_takes(make, config):

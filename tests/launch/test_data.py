@@ -68,6 +68,7 @@ def test_merge_says_what_was_there(folder, capsys, tmp_path):
     [
         (["stats", "nowhere"], "nowhere is no folder of recorded episodes"),
         (["inspect", "d", "--episode", "9"], "d holds no episode 9"),
+        (["inspect", "d", "--episode", "-1"], "d holds no episode -1"),
         (["export", "d", "no/where.jsonl"], "can't be written"),
         (["merge", "d", "d"], "d is among what is to be merged into it"),
         (["collect", "x", "--agent", "policy"], "--agent policy needs a --checkpoint"),

@@ -22,13 +22,13 @@ def test_actors_choose_unless_the_learner_is_to():
 
 
 def test_what_surprises_is_played_more_and_the_rest_keeps_its_floor():
-    made = curriculum("surprise", floor=0.2, rate=0.5)
+    made = curriculum("surprise", floor=0.2, rate=1.0)
     for task in TASKS:
-        for _ in range(60):
-            made.report(task.id, 1.0, 1.0)  # as foreseen
-    for _ in range(60):
-        made.report(TASKS[5].id, 1.0, 0.25)  # 0.75 of a surprise
-        made.report(TASKS[7].id, 0.0, 0.25)  # 0.25 of one
+        made.see_outcome(task.id, True)
+        made.see_value(task.id, 1.0)  # as foreseen
+    made.see_value(TASKS[5].id, 0.25)  # 0.75 of a surprise
+    made.see_outcome(TASKS[7].id, False)
+    made.see_value(TASKS[7].id, 0.25)  # 0.25 of one
     weights = made.weights()
     assert weights.sum() == pytest.approx(1.0, rel=1e-4)
     even = 0.2 / len(TASKS)
@@ -37,13 +37,28 @@ def test_what_surprises_is_played_more_and_the_rest_keeps_its_floor():
     assert weights[7] == pytest.approx(even + 0.8 * 0.25, rel=0.01)
 
 
+def test_an_outcome_counts_once_and_the_newest_ones_most():
+    made = curriculum("surprise", rate=0.5)
+    for task in TASKS[1:]:
+        made.see_outcome(task.id, False)  # p = .5: a half is a surprise, whatever V
+    made.see_outcome(TASKS[0].id, False)
+    made.see_outcome(TASKS[0].id, True)  # p = 1, .5, .75
+    for value in (0.5, 0.25, 1.0):
+        made.see_value(TASKS[0].id, value)  # the newest: .75 * 0 + .25 * 1
+    weights = made.weights()
+    even = 0.2 / len(TASKS)
+    assert (weights[0] - even) / (weights[1] - even) == pytest.approx(0.25 / 0.5, rel=1e-4)
+
+
 def test_a_task_of_which_nothing_is_known_counts_as_surprising():
     made = curriculum("surprise", rate=1.0)
     for task in TASKS[1:]:
-        made.report(task.id, 0.0, 0.1)
+        made.see_outcome(task.id, False)
+        made.see_value(task.id, 0.1)
     weights = made.weights()
     assert weights[0] == max(weights)
-    made.report("a task of another file", 1.0, 0.0)
+    made.see_outcome("a task of another file", True)
+    made.see_value("a task of another file", 0.0)
     np.testing.assert_array_equal(made.weights(), weights)
 
 
@@ -51,7 +66,8 @@ def test_a_restored_one_and_a_seed_give_the_same_order_of_tasks():
     first = curriculum("surprise")
     rng = np.random.default_rng(0)
     for task in TASKS:
-        first.report(task.id, float(rng.random() < 0.5), rng.random())
+        first.see_outcome(task.id, bool(rng.random() < 0.5))
+        first.see_value(task.id, rng.random())
     second = curriculum("surprise")
     second.restore(json.loads(json.dumps(first.state())))  # as a checkpoint keeps it
     orders = []

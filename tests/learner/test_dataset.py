@@ -86,6 +86,22 @@ def test_writers_side_by_side_have_files_of_their_own(tmp_path):
     assert len(Dataset(tmp_path).segments()) == 2
 
 
+def test_a_new_file_comes_after_the_others_also_where_one_was_removed(tmp_path):
+    for seq in range(3):
+        write(tmp_path, made(seq))
+    Dataset(tmp_path).segments()[0].unlink()
+    write(tmp_path, made(3))
+    assert [recorded.episode.seq for recorded in Dataset(tmp_path)] == [1, 2, 3]
+
+
+def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path):
+    with Writer(tmp_path, SPEC, "{}") as writer:
+        (tmp_path / "images").write_text("in the way")
+        with pytest.raises(ConfigError, match="can't be written"):
+            writer.write(made(0, (PNG,) * 3))
+        assert writer.count == 0
+
+
 def ends(path):
     """Where each record of a file ends."""
     with path.open("rb") as stream:

@@ -12,6 +12,7 @@ from common.channel import Mode
 from common.errors import ConfigError, DistRLError
 from common.metrics import MetricsWriter
 from common.tasks import Task
+from common.types import Ending
 from learner.archive import Archive
 from learner.config import LearnerConfig, OfflineConfig, ReinforceConfig, WarmStartConfig
 from learner.curriculum import Curriculum, CurriculumConfig
@@ -243,6 +244,16 @@ def test_offline_updates_come_before_new_episodes(make_learner):
     assert (learner.progress.updates, learner.progress.episodes) == (4, 4)
 
 
+def test_recorded_episodes_alone_are_no_reason_to_go_on_learning(make_learner):
+    learner = make_learner(recorded=recorded(), reinforce={"max_uses": 1.0})
+    arrive(learner, 3)
+    learner.tick()  # 15 new steps are too few for 20, whatever was recorded
+    assert learner.progress.updates == 0
+    arrive(learner, 1)
+    learner.tick()
+    assert learner.progress.updates == 1
+
+
 def test_without_new_episodes_a_run_is_offline_alone(make_learner):
     offline = OfflineConfig("folder", updates=3)
     learner = make_learner(recorded=recorded(), offline=offline, reinforce={"episodes": 0})
@@ -264,6 +275,8 @@ def test_recorded_episodes_without_a_success_are_nothing_to_imitate(make_learner
 def test_what_surprised_the_critic_is_to_be_played_more(make_learner):
     learner = make_learner(curriculum=CurriculumConfig("surprise", rate=1.0))
     arrive(learner, 2, success=False)  # the critic foresees 0
+    unknown = episode(5, seq=2, ending=Ending.TRUNCATED)
+    learner._ingest.arrived.append(unknown)  # says nothing of the policy
     learner.tick()
     learner._report(force=True)
     weights = learner._ingest.task_weights
