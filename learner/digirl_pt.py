@@ -35,7 +35,7 @@ UNREADABLE = (  # what readers of pickles raise at a damaged one
 KEPT = ("observation", "action", "reward", "done", "task", "image_features", "next_image_features")
 DROPPED = (
     "next_observation", "image_path", "video_path", "mc_return", "trajectory_reward",
-    "penalty", "log_prob", "next_log_prob", "entropy",
+    "penalty", "log_prob", "next_log_prob", "entropy", "trainer_time_index",
 )  # fmt: skip
 END = "</s>"  # DigiRL writes it out at the end of a prompt, and the tokenizer would once more
 MAX_REPEATS = 255

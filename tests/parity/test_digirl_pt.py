@@ -5,13 +5,21 @@ import os
 import pickle
 import zipfile
 
+import jax
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from common import actions  # noqa: E402
+from common.actions import Action, ActionType  # noqa: E402
 from common.errors import ConfigError  # noqa: E402
+from launch import convert, data  # noqa: E402
+from learner import build  # noqa: E402
+from learner.checkpoint import load_policy  # noqa: E402
+from learner.dataset import Dataset  # noqa: E402
 from learner.digirl_pt import read_trajectories  # noqa: E402
+from tests import t5_folder  # noqa: E402
 
 
 def steps(**changes):
@@ -60,6 +68,7 @@ def test_a_file_of_distrl_is_read(tmp_path):
     more = {
         "log_prob": torch.tensor(-0.5),
         "penalty": -1,
+        "trainer_time_index": 3,
         "image_features": torch.ones(8, dtype=torch.bfloat16),
         "done": torch.tensor(False),
     }
@@ -156,3 +165,36 @@ def test_a_damaged_file_is_refused_and_does_nothing_else(tmp_path):
         except ConfigError:
             refused += 1
     assert refused > 75  # the rest changed a letter or a number
+
+
+@pytest.mark.slow
+def test_a_file_becomes_episodes_that_a_converted_policy_learns_from(tmp_path, capsys):
+    folder, model, theirs = t5_folder.make(tmp_path / "hf"), tmp_path / "model", tmp_path / "theirs"
+    words = ["import", str(folder), f"--output={model}", "--prompt-length=40"]
+    assert convert.main([*words, "--action-length=120"]) == 0
+    _, meta = load_policy(model)
+    tokens, width = meta["model"]["image_tokens"], meta["model"]["image_dim"]
+    screen = np.linspace(-1, 1, tokens * width, dtype=np.float32)
+    tap = actions.render(Action(ActionType.DUAL_POINT, (0.25, 0.5), (0.25, 0.5)))
+    kept = [steps(action=tap, image_features=screen) for _ in range(8)]
+    path = saved(tmp_path, [*kept, steps(action=tap)])
+    words = ["import", "digirl-pt", str(path), f"--output={theirs}", f"--model={model}"]
+    assert data.main(words) == 0
+    said = capsys.readouterr()
+    assert f"Wrote 8 of 9 episodes to {theirs}." in said.out
+    assert f"Left out 1: 8 features, and the model takes {tokens * width}" in said.err
+    made = [recorded.episode for recorded in Dataset(theirs)]
+    assert len(made) == 8 and all(one.success and one.goal == "Open Maps" for one in made)
+    np.testing.assert_array_equal(made[0].trajectory.features[0].ravel(), screen)
+    overrides = {"init": str(model), "offline.data": str(theirs), "offline.updates": 1,
+                 "warm_start.demonstrations": 0, "reinforce.episodes": 0,
+                 "reinforce.batch_steps": 20, "reinforce.critic_warmup": 0}  # fmt: skip
+    config = build.configure("default", "distrl", overrides)
+    run = {"workdir": tmp_path / "run", "listen": "tcp://127.0.0.1:0", "insecure": False}
+    with build.learner(config=config, seed=0, **run) as learner:
+        before = jax.device_get(learner._state.params)
+        learner.run(lambda: False)
+        assert (learner.progress.phase, learner.progress.updates) == ("done", 1)
+        after = jax.device_get(learner._state.params)
+    changed = jax.tree.map(lambda a, b: not np.array_equal(a, b), before, after)
+    assert any(jax.tree.leaves(changed))
