@@ -243,5 +243,5 @@ class Channel:
 
     def _failure(self, error: OSError) -> DeviceError:
         if isinstance(error, TimeoutError):
-            return DeviceError(f"{self._what} took over {self._timeout_s:g} s", Cause.HUNG)
+            return DeviceError(f"{self._what} took over {self._timeout_s:.3g} s", Cause.HUNG)
         return DeviceError(f"{self._what}: {error}", Cause.CUT)
