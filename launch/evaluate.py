@@ -105,10 +105,10 @@ def _run(args: Args, adb_port: int) -> dict[str, Any]:
     from common.models.distribution import SamplingConfig
     from common.models.text import Tokenizer
     from common.tasks import load_tasks
-    from learner.checkpoint import load_policy
+    from learner.checkpoint import POLICY_META, load_policy
 
     tasks = list(load_tasks(args.tasks))
-    params, meta = load_policy(args.checkpoint)
+    params, meta = load_policy(args.checkpoint, (*POLICY_META, "horizon", "sampling"))
     panel = random.Random(args.seed)
     panel.shuffle(tasks)  # an even share of all tasks, also where there are more than episodes
     chosen = list(itertools.islice(itertools.cycle(tasks), args.episodes))
