@@ -131,6 +131,7 @@ class PhoneEnvironment:
         self._task: Task
         self._observation: Observation
         self._decisions: list[str] = []
+        self._disturbed = ""
         self.already_done = False
 
     def reset(self, task: Task, seed: int) -> Observation:
@@ -153,7 +154,7 @@ class PhoneEnvironment:
         if setup:
             self._device.must(" && ".join(setup))
             self._must_show(setup[-1])
-        self._observation, _ = self._observe("")
+        self._observation = self._observe("")
         verdict = self._ask()
         self.already_done = verdict.status is Status.SUCCESS
         return self._observation
@@ -185,7 +186,7 @@ class PhoneEnvironment:
         before = self._observation
         try:
             invalid = self._execute(action) or self._leave_denied()
-            self._observation, disturbed = self._observe(decision)
+            self._observation = self._observe(decision)
             verdict = self._ask()
         except DeviceError as error:
             cause = f"{error.cause}: {error}"
@@ -193,13 +194,13 @@ class PhoneEnvironment:
         ending = self._ending(action, verdict)
         # What completes the task has had an effect, even if none is to be seen.
         needs_effect = not _is_status(action) and ending is not Ending.SUCCESS
-        if not invalid and not disturbed and needs_effect:
+        if not invalid and not self._disturbed and needs_effect:
             after = self._observation.frame.image
             invalid = "" if screen_changed(before.frame.image, after) else "no_change"
         cause = f"{JUDGE}: {verdict.error}" if ending is Ending.TRUNCATED else ""
         reward = float(ending is Ending.SUCCESS and not self.already_done)
         return StepResult(
-            self._observation, reward, ending, cause, invalid, repeats, verdict, disturbed
+            self._observation, reward, ending, cause, invalid, repeats, verdict, self._disturbed
         )
 
     def _repeats(self, decision: str) -> int:
@@ -236,15 +237,15 @@ class PhoneEnvironment:
         self._device.key("HOME")
         return "denied_app"
 
-    def _observe(self, decision: str) -> tuple[Observation, str]:
-        """Returns what is to be seen, and which dialog of the system had to be answered first."""
+    def _observe(self, decision: str) -> Observation:
+        """Returns what is to be seen, after a dialog of the system was answered if there is one."""
         if self._settle_s:
             time.sleep(self._settle_s)
-        dialog = self._device.dismiss_dialog() if self._device.has_dialogs else ""
-        if dialog and self._settle_s:
+        self._disturbed = self._device.dismiss_dialog() if self._device.has_dialogs else ""
+        if self._disturbed and self._settle_s:
             time.sleep(self._settle_s)
         prompt = actions.prompt(self._task.goal, decision)
-        return Observation(prompt, self._device.screenshot()), dialog
+        return Observation(prompt, self._device.screenshot())
 
     def _ask(self) -> Verdict:
         image = self._observation.frame.image

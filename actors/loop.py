@@ -229,6 +229,8 @@ class Actor:
         if retry is not None and retry.task_id in session.tasks:
             self.counts["retried"] += 1
             return session.tasks[retry.task_id], retry.seed, retry.attempts + 1
+        if retry is not None:  # of another run's tasks
+            self.counts["given_up"] += 1
         return session.sampler.next(), session.next_layout(), 1
 
     def _truncated(self, episode: Episode, retry: Retry) -> None:
@@ -243,7 +245,7 @@ class Actor:
 
     def _failed(self, error: DeviceError, retry: Retry) -> None:
         """Has the episode played again, and the phone made ready."""
-        self._retries.put(retry)
+        self.counts["given_up"] += not self._retries.put(retry)
         self._client.heartbeat("recovering", f"{self._report()}: {error}")
         try:
             self._supervisor.failed(error, self._wait)
@@ -271,7 +273,7 @@ class Actor:
         """Returns how many of the episodes were successes, and what was lost, in a few words."""
         counts = self.counts
         text = f"{counts['successes']}/{counts['done'] + counts['truncated']} ok"
-        told = ("truncated", "unstarted", "skipped", "retried")
+        told = ("truncated", "unstarted", "skipped", "retried", "given_up")
         text += "".join(f", {counts[name]} {name}" for name in told if counts[name])
         failures = self._supervisor.failures
         text += "".join(f", {n} {cause}" for cause, n in failures.most_common(3))

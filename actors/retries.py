@@ -33,11 +33,7 @@ class Retry(NamedTuple):
 
 
 class Retries:
-    """A queue that the actors of a machine share: a folder with a small file for each episode.
-
-    Attributes:
-      dropped: How many were not taken in, for want of attempts or room.
-    """
+    """A queue that the actors of a machine share: a folder with a small file for each episode."""
 
     def __init__(self, folder: pathlib.Path, patience_s: float = PATIENCE_S):
         """Makes a queue.
@@ -48,7 +44,6 @@ class Retries:
         """
         self._folder = folder
         self._patience_s = patience_s
-        self.dropped = 0
         folder.mkdir(parents=True, exist_ok=True)
 
     def __len__(self) -> int:
@@ -57,7 +52,6 @@ class Retries:
     def put(self, retry: Retry) -> bool:
         """Takes an episode in; False if it was tried often enough, or too many wait."""
         if retry.attempts >= ATTEMPTS or len(self) >= LIMIT:
-            self.dropped += 1
             return False
         path = self._folder / f"{time.time_ns()}-{uuid.uuid4().hex}"
         path.write_text(json.dumps(retry._asdict()))

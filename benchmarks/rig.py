@@ -188,11 +188,13 @@ class ThreadActor(Actor):
 
     def _open(self) -> Any:
         layouts = random.Random(self._index)
+        phone = self.owner
+        restore = (lambda: phone.restore(self._wait)) if phone.restores else None
         session = SimpleNamespace(
             config_id="fixed",
             settings=SimpleNamespace(sampling=SimpleNamespace(temperature=1.0)),
             tasks={task.id: task for task in TASKS},
-            environment=PhoneEnvironment(self.owner.device, StateJudge(), HORIZON),
+            environment=PhoneEnvironment(phone.device, StateJudge(), HORIZON, restore=restore),
             explorer=Walker(self._index, self._cost_s),
             expert=None,
             extract=None,

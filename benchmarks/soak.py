@@ -78,7 +78,7 @@ def soak(episodes: int, count: int, rate: float) -> dict[str, Any]:
         learner.mode = Mode.STOP
         for thread in threads:
             thread.join(60.0)
-        waiting, given_up = len(queues[0]), sum(queue.dropped for queue in queues)
+        waiting = len(queues[0])
     counts: collections.Counter[str] = collections.Counter()
     failures: collections.Counter[str] = collections.Counter()
     for actor in actors:
@@ -94,10 +94,10 @@ def soak(episodes: int, count: int, rate: float) -> dict[str, Any]:
         "accounted": counts["begun"] == sum(counts[end] for end in ENDS),
         "delivered": len(learner.arrivals),
         "retried": counts["retried"],
-        "given_up": given_up,
+        "given_up": counts["given_up"],
         "waiting": waiting,
         "retries_accounted": counts["truncated"] + counts["unstarted"]
-        == counts["retried"] + given_up + waiting,
+        == counts["retried"] + counts["given_up"] + waiting,
         "failures": dict(failures.most_common()),
         "ended_actors": [str(actor.error) for actor in actors if actor.error],
         "hung_threads": sum(thread.is_alive() for thread in threads),

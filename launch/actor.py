@@ -72,8 +72,6 @@ class Args:
     """How long to wait for a learner that went away."""
     settle_s: float | None = None
     """Wait between an action and its screenshot; by default what the kind of phone needs."""
-    collection: Literal["async", "sync"] = "async"
-    """Whether actors go on by themselves, or all wait for new parameters after each episode."""
     ready_timeout_s: float = 60.0
     """How long a phone may take to get ready."""
     failures_in_a_row: int = 5
@@ -232,7 +230,6 @@ def _act(
         connect_timeout_s=args.connect_timeout_s,
         lost_timeout_s=args.lost_timeout_s,
         settle_s=args.settle_s,
-        synchronous=args.collection == "sync",
     )
     with contextlib.ExitStack() as stack:
         client = LearnerClient(

@@ -43,11 +43,8 @@ class AdbDevice:
     Attributes:
       serial: The adb server's name for it; its owner sets it anew if a restart changed it.
       server: The adb server.
-      read_back_s: How long a field may take to show what was typed.
       timeout_s: Deadline of a call, from its first byte to its last, if it is given no other.
     """
-
-    read_back_s = keyboard.READ_BACK_S
 
     def __init__(
         self,
@@ -184,7 +181,8 @@ class AdbDevice:
 
     def type_text(self, text: str) -> str:
         """Types into the focused field; returns why it is not there, a short name, or ''."""
-        return keyboard.type_text(self, text, self.read_back_s)
+        # A simulated phone's `input` ends when the field shows it.
+        return keyboard.type_text(self, text, 0.0 if self.simulated else keyboard.READ_BACK_S)
 
     def dismiss_dialog(self) -> str:
         """Answers the system dialog that covers the screen; returns which one, '' for none."""
@@ -223,7 +221,7 @@ def connect(emulator: str, port: int = DEFAULT_PORT, host: str = "127.0.0.1") ->
     """Finds a running phone by serial, or by host:port, which the adb server then dials.
 
     Raises:
-      ConfigError: It is not there or not usable; the message lists what is.
+      ConfigError: It is not there, or does not trust us; the message lists what is.
     """
     device = AdbDevice(emulator, host, port)
     device.server.ensure()
@@ -235,16 +233,15 @@ def connect(emulator: str, port: int = DEFAULT_PORT, host: str = "127.0.0.1") ->
             said = f" ({error})"
     devices = device.server.devices()
     state = devices.get(emulator)
-    if state == "device":
-        return device
     if state == "unauthorized":
         raise ConfigError(
             f"{emulator} does not trust this machine: accept the key of ~/.android/adbkey.pub "
             "on its screen."
         )
+    if state is not None:  # it may be booting: whoever needs it waits for it
+        return device
     attached = ", ".join(f"{name} ({state})" for name, state in sorted(devices.items()))
-    what = f"is {state}" if state else "is not attached"
     raise ConfigError(
-        f"The device {emulator!r} {what}{said}. "
+        f"The device {emulator!r} is not attached{said}. "
         f"The adb server at {host}:{port} has: {attached or 'no devices'}."
     )

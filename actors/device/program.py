@@ -87,7 +87,7 @@ class ProgramPhone(abc.ABC):
             revive(self.device.server)
         else:
             self.device.server.ensure()
-        if hard or self._process is None or self._process.poll() is not None:
+        if hard or self._exited():
             self._start(on_wait)
         elif self.device.server.devices().get(self.device.serial) is None:
             self.device.server.register(self._port)  # the server is new and has not heard of it
@@ -96,7 +96,7 @@ class ProgramPhone(abc.ABC):
     def _wait_ready(self, on_wait: Callable[[], None]) -> None:
         def look() -> None:
             on_wait()
-            if self._process is not None and self._process.poll() is not None:
+            if self._exited():
                 raise self._ended()
 
         health.wait_ready(self.device, self._ready_timeout_s, on_wait=look)
@@ -122,7 +122,7 @@ class ProgramPhone(abc.ABC):
                 env={**os.environ, **environment},
                 start_new_session=True,
             )
-            while self._process.poll() is None:
+            while not self._exited():
                 if self.device.server.devices().get(self.device.serial) is not None:
                     return
                 if time.monotonic() > deadline:
@@ -134,9 +134,16 @@ class ProgramPhone(abc.ABC):
                 raise self._ended()
         raise DeviceError(f"No port stayed free. {self._ended()}", Cause.EMULATOR)
 
+    def _exited(self) -> bool:
+        """Whether the program does not run; it is not reaped, so that its group stays its own."""
+        process = self._process
+        if process is None or process.returncode is not None:
+            return True
+        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
     def _ended(self) -> DeviceError:
         """Returns what to say of a program that ended by itself."""
-        code = self._process.returncode if self._process else 0
+        code = _bury(self._process) if self._process else 0
         how = f"exit code {code}"
         if code < 0:
             how = f"signal {-code} ({signal.strsignal(-code)})"
@@ -152,21 +159,26 @@ class ProgramPhone(abc.ABC):
     def close(self) -> None:
         """Ends the program and whatever it started, gently for a second and then not."""
         process, log = self._process, self._log
-        self._process = self._log = None
+        if process is not None:
+            if not self._exited():
+                os.kill(process.pid, signal.SIGTERM)
+            deadline = time.monotonic() + GRACE_S
+            while not self._exited() and time.monotonic() < deadline:
+                time.sleep(_POLL_S)
+            _bury(process)
         if log is not None:
             log.close()
-        if process is None or process.returncode is not None:
-            return  # its number may be somebody else's by now
-        process.terminate()
-        deadline = time.monotonic() + GRACE_S
-        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT  # not reaped, so that its group stays its own
-        while os.waitid(os.P_PID, process.pid, flags) is None and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        self._process = self._log = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _bury(process: subprocess.Popen[bytes]) -> int:
+    """Kills what is left of a program's group and returns its exit code."""
+    if process.returncode is None:  # else the number may be somebody else's by now
+        os.killpg(process.pid, signal.SIGKILL)
+    return process.wait()

@@ -24,7 +24,7 @@ PERSONAL = (
     "com.samsung.android.messaging",
     "com.samsung.android.spay",
 )
-# Commands that a task may run beforehand, but not on a phone of a person.
+# Commands that a task may run, but not on a phone of a person.
 _WIPES = re.compile(
     r"\b(pm (clear|uninstall|disable\S*|hide|trim-caches)|cmd package (clear|uninstall)|rm|rmdir|dd"
     r"|mkfs\S*|settings (reset|delete)|content (delete|update)|reboot|recovery|wipe|bmgr|sqlite3"
@@ -40,7 +40,7 @@ class Rules:
     Attributes:
       packages: Apps that are left at once when they come to the front.
       actions: Types of action that are not carried out.
-      keeps_data: Tasks must not wipe anything beforehand.
+      keeps_data: Tasks must not wipe anything.
     """
 
     packages: frozenset[str] = frozenset()
@@ -48,12 +48,13 @@ class Rules:
     keeps_data: bool = False
 
     def check(self, task: Task) -> None:
-        """Raises ConfigError for a task whose preparation would wipe what has to be kept."""
-        wiping = next(filter(_WIPES.search, task.setup), "") if self.keeps_data else ""
+        """Raises ConfigError for a task whose commands would wipe what has to be kept."""
+        commands = (*task.setup, *(check.shell for check in task.checks))
+        wiping = next(filter(_WIPES.search, commands), "") if self.keeps_data else ""
         if wiping:
             raise ConfigError(
-                f"The task {task.id!r} runs {wiping!r} beforehand, which can wipe data of the "
-                "phone's owner. Take it out of the task, or use an emulator."
+                f"The task {task.id!r} runs {wiping!r}, which can wipe data of the phone's owner. "
+                "Take it out of the task, or use an emulator."
             )
 
 

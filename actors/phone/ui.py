@@ -136,9 +136,12 @@ class _Pen:
     def rectangle(
         self, box: Box, fill: Color | None, outline: Color | None = None, width: int = 1
     ) -> None:
-        x0, y0, x1, y1 = box
-        scaled = (x0 * self._x, y0 * self._y, x1 * self._x - 1, y1 * self._y - 1)
-        self._draw.rectangle(scaled, fill, outline, max(1, round(width * self._x)))
+        left, top = box[0] * self._x, box[1] * self._y
+        # On a small screen a thin line still has a pixel.
+        right, bottom = max(left, box[2] * self._x - 1), max(top, box[3] * self._y - 1)
+        self._draw.rectangle(
+            (left, top, right, bottom), fill, outline, max(1, round(width * self._x))
+        )
 
     def text(self, x: float, y: float, text: str, size: int, color: Color, most: int = 40) -> None:
         if not text:

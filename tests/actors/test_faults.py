@@ -1,5 +1,6 @@
 """Each known fault of real phones, switched on, ends as is right."""
 
+import concurrent.futures
 import signal
 import socket
 import threading
@@ -11,11 +12,11 @@ import pytest
 from actors.device import health
 from actors.device.adb import AdbDevice, connect
 from actors.device.emulator import Attached
-from actors.device.server import AdbServer
+from actors.device.server import AdbServer, Channel
 from actors.environment import PhoneEnvironment
 from actors.evaluators.state import StateJudge
 from actors.phone import ui
-from common import actions
+from common import actions, ports
 from common.actions import Action, ActionType
 from common.errors import ConfigError, DeviceError
 from common.tasks import Check, Task, load_tasks
@@ -67,12 +68,32 @@ def test_01_text_beyond_ascii_fails_by_name_or_goes_through_adb_keyboard(phone):
     assert phone.android.phone.typed == "é"
 
 
-def test_02_lost_text_is_never_claimed(phone):
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("100%sure %%s%s", id="02-percent-s"),
+        pytest.param("1.2.3 a-b_c", id="03-no-escapes"),
+        pytest.param('it\'s "q" $x `y` & | ; < > ( ) # * ~ \\', id="04-shell"),
+        pytest.param("hello  world ", id="05-spaces"),
+    ],
+)
+def test_02_03_04_05_typed_text_is_what_the_field_holds(phone, text):
+    open_browser(phone)
+    assert phone.type_text(text) == ""
+    assert phone.android.phone.typed == text
+
+
+def test_07_typing_appends_and_is_still_found(phone):
+    open_browser(phone)
+    assert phone.type_text("one") == phone.type_text(" two") == ""
+    assert phone.android.phone.typed == "one two"
+
+
+def test_01_to_05_lost_text_is_never_claimed(phone):
     env = environment(phone)
     env.reset(NEVER, 0)
     open_browser(phone)
     phone.android.switch("lost_text")
-    phone.read_back_s = 0.0
     step = env.step(actions.render(Action(ActionType.TYPE, text="hello")))
     assert step.invalid == "lost_text"
 
@@ -181,6 +202,19 @@ def test_28_a_server_of_another_version_is_left_alone(monkeypatch):
         AdbServer(port=listener.getsockname()[1]).ensure()
         thread.join()
     assert asked == [b"000chost:version"]
+
+
+def test_29_many_actors_may_find_no_server_at_once(tmp_path, monkeypatch):
+    for name, value in (("HOME", str(tmp_path)), ("ADB_MDNS", "0"), ("ADB_USB", "0")):
+        monkeypatch.setenv(name, value)
+    server = AdbServer(port=ports.free_port())
+    try:
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            list(pool.map(lambda _: server.ensure(), range(16)))  # none raises
+        assert server.query("host:version")
+    finally:
+        with Channel(server, "host:kill", 5.0) as channel:
+            channel.request("host:kill")
 
 
 def test_30_a_command_goes_to_the_one_phone_that_is_meant(adb_server, serve_phones):

@@ -10,60 +10,70 @@ from actors.retries import Retries
 from actors.supervise import Budget
 from benchmarks import rig
 from common.channel import Mode
+from tests.actors.stand_in import StandIn
 from tests.conftest import AdbServer, wait_for
 
 BACK_S = 20.0
 
 
 @pytest.mark.slow
-def test_killed_phones_and_adb_servers_cost_no_episode(tmp_path, monkeypatch):
+def test_killed_phones_emulators_and_adb_servers_cost_no_episode(tmp_path, monkeypatch):
     server = AdbServer(tmp_path)
     for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
     server.start()
-    flags = ("--width", "120", "--height", "214")
-    phones = [SimulatedPhone(server.port, flags=flags) for _ in range(2)]
-    try:
-        learner = rig.Learner(len(phones))
-        retries = Retries(tmp_path / "retries", patience_s=0.5)
-        actors = [
-            rig.ThreadActor(i, phone, learner, retries, 0.01, False, Budget(backoff_s=0.05))
-            for i, phone in enumerate(phones)
-        ]
-        for phone in phones:
-            phone.recover()
-        threads = rig.started(actors, on_error=lambda: None)
+    phones = [
+        SimulatedPhone(server.port, flags=("--width", "120", "--height", "214")),
+        StandIn(tmp_path, server.port, monkeypatch).avd(),
+    ]
+    learner = rig.Learner(len(phones))
+    retries = Retries(tmp_path / "retries", patience_s=0.5)
+    actors = [
+        rig.ThreadActor(i, phone, learner, retries, 0.01, False, Budget(backoff_s=0.05))
+        for i, phone in enumerate(phones)
+    ]
+    threads = []
 
-        def plays_on(actor) -> None:
-            done = actor.counts["done"]
-            wait_for(lambda: actor.counts["done"] > done, "the next episode", BACK_S)
+    def play_on() -> None:
+        done = [actor.counts["done"] for actor in actors]
+        for actor, before in zip(actors, done, strict=True):
+            wait_for(lambda: actor.counts["done"] > before, "the next episode", BACK_S)  # noqa: B023
 
-        first, second = actors
-        plays_on(first)
-        killed = phones[0].pid
-        os.kill(killed, signal.SIGKILL)
-        wait_for(lambda: phones[0].starts == 2, "another start", BACK_S)
-        plays_on(first)
-        plays_on(second)
-        assert phones[0].pid != killed
-        assert first._supervisor.failures and not second._supervisor.failures
-
-        server._process.send_signal(signal.SIGKILL)
-        server._process.wait()
-        wait_for(lambda: "no_server" in second._supervisor.failures, "the loss", BACK_S)
-        for actor in actors:
-            plays_on(actor)
+    def stop() -> None:
         learner.mode = Mode.STOP
         for thread in threads:
             thread.join(BACK_S)
+
+    try:
+        for phone in phones:
+            phone.recover()
+        threads += rig.started(actors, on_error=lambda: None)
+        play_on()
+        for phone, actor, other in zip(phones, actors, reversed(actors), strict=True):
+            killed, failures = phone.pid, other._supervisor.failures.total()
+            os.kill(killed, signal.SIGKILL)
+            wait_for(lambda: phone.starts == 2, "another start", BACK_S)  # noqa: B023
+            play_on()
+            assert phone.pid != killed
+            assert actor._supervisor.failures
+            assert other._supervisor.failures.total() == failures
+
+        server._process.send_signal(signal.SIGKILL)
+        server._process.wait()
+        noticed = lambda: any("no_server" in actor._supervisor.failures for actor in actors)  # noqa: E731
+        wait_for(noticed, "the loss", BACK_S)
+        play_on()
+        stop()
         assert not any(actor.error for actor in actors)
-        counts = first.counts + second.counts
+        counts = actors[0].counts + actors[1].counts
         ends = ("done", "truncated", "unstarted", "skipped", "stopped")
         assert counts["begun"] == sum(counts[end] for end in ends)
         failed = counts["truncated"] + counts["unstarted"]
-        assert failed == counts["retried"] + retries.dropped + len(retries) > 0
-        assert phones[1].starts == 1
+        assert failed == counts["retried"] + counts["given_up"] + len(retries) > 0
+        assert [phone.starts for phone in phones] == [2, 2]
     finally:
+        stop()
         for phone in phones:
             phone.close()
         server.adb(None, "kill-server")
+        server._process.wait()

@@ -238,8 +238,8 @@ def test_a_phone_that_fails_in_an_episode_truncates_it_and_it_is_played_again(ma
             self.device.fail_at = None
 
     phone = Phone()
-    phone.device.fail_at = 4  # reset and checks are 2 calls, and so is each step
-    actor, client = make([pulse(Mode.EXPLORE, 1)] * 3, phone=phone, horizon={"general": 6})
+    phone.device.fail_at = 4  # reset and its check are 2 calls, a step without a meaning is 1
+    actor, client = make([pulse(Mode.EXPLORE, 1)] * 4, phone=phone, horizon={"general": 6})
     actor.run()
     cut, again, other = client.sent
     assert (cut.ending, again.ending) == (Ending.TRUNCATED, Ending.HORIZON)
@@ -256,8 +256,15 @@ def test_an_episode_that_always_fails_is_given_up(make, tmp_path):
     phone.device.fail_at = 1
     actor, _ = make([pulse(Mode.EXPLORE, 1)] * 2, phone=phone)
     actor.run()
-    assert actor._retries.dropped == 1
-    assert actor.counts["retried"] == 1
+    assert (actor.counts["retried"], actor.counts["given_up"]) == (1, 1)
+
+
+def test_a_retry_of_another_run_s_task_is_counted_and_left(make, tmp_path):
+    Retries(tmp_path / "retries").put(Retry("of another run", 5, 1, "other"))
+    actor, client = make([pulse(Mode.EXPLORE, 1)] * 2)
+    actor.run()
+    assert client.sent[0].task_id == "count"
+    assert (actor.counts["retried"], actor.counts["given_up"]) == (0, 1)
 
 
 def test_stop_ends_the_wait_for_a_phone(make):
@@ -276,11 +283,11 @@ def test_stop_ends_the_wait_for_a_phone(make):
 
 
 def test_synchronous_actors_play_one_episode_with_each_version(make):
-    pulses = [pulse(Mode.EXPLORE, step) for step in (3, 3, 3, 4, 4, 7)]
+    pulses = [pulse(Mode.EXPLORE, step) for step in (3, 3, 3, 3, 3, 3, 4, 7)]
     actor, client = make(pulses, synchronous=True)
     actor.run()
     assert [int(e.trajectory.version[0]) for e in client.sent] == [3, 4, 7]
-    assert client.states.count("waiting") == 3
+    assert client.states.count("waiting") == 2
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ from common.tasks import Check, Task, load_tasks
 from tests.conftest import wait_for
 
 HORIZON = {"general": 15, "webshop": 20}
-TEXTS = ["hello world", "100%sure", "%%s%s", 'it\'s "q" $x `y` & | ; < > ( ) # * ~ \\', "a  b "]
 FAMILIES = {task.family: task for task in load_tasks("all-test")}
 
 
@@ -52,17 +51,6 @@ def test_the_expert_solves_a_task_of_each_family(device):
 def test_a_screenshot_is_what_the_phone_shows(device, phone_server):
     image = np.asarray(phone_server.android.phone.render())
     np.testing.assert_array_equal(device.screenshot().image, image)
-
-
-def test_typed_text_is_what_the_field_holds(device, phone_server):
-    device.must("am start -n com.android.chrome/com.google.android.apps.chrome.Main")
-    phone = phone_server.android.phone
-    bar = next(node for node in phone.nodes() if node.resource_id.endswith("url_bar"))
-    x0, y0, x1, y1 = bar.bounds
-    for text in TEXTS:
-        device.tap(((y0 + y1) / 2 / phone.size[1], (x0 + x1) / 2 / phone.size[0]))
-        assert device.type_text(text) == ""
-        assert phone.typed == text
 
 
 def test_typing_without_a_field_changes_nothing(device):

@@ -21,14 +21,13 @@ def test_another_actor_gets_it_at_once_and_the_same_one_only_later(tmp_path):
 def test_an_episode_has_so_many_attempts(tmp_path):
     queue = Retries(tmp_path)
     assert not queue.put(Retry("t", 7, retries.ATTEMPTS, "a"))
-    assert (queue.dropped, len(queue)) == (1, 0)
+    assert len(queue) == 0
 
 
 def test_the_queue_has_a_size(tmp_path, monkeypatch):
     monkeypatch.setattr(retries, "LIMIT", 2)
     queue = Retries(tmp_path)
     assert [queue.put(Retry("t", seed, 1, "a")) for seed in range(3)] == [True, True, False]
-    assert queue.dropped == 1
 
 
 def test_each_episode_goes_to_one_of_many(tmp_path):

@@ -17,7 +17,6 @@ def test_words_give_the_same_arguments_again():
         settle_s=0.5,
         avd_flags="-gpu off",
         metrics=pathlib.Path("m.jsonl"),
-        collection="sync",
     )
     assert tyro.cli(Args, args=fleet.words(args)) == args
 

@@ -1,6 +1,5 @@
 """The adb client against a server that misbehaves."""
 
-import concurrent.futures
 import socket
 import time
 
@@ -9,8 +8,7 @@ import pytest
 
 from actors.device import health
 from actors.device.adb import AdbDevice, connect
-from actors.device.server import AdbServer, Channel
-from common import ports
+from actors.device.server import AdbServer
 from common.errors import ConfigError, DeviceError
 from tests.actors.fakes import fake_adb, packet, png, printing
 
@@ -176,8 +174,7 @@ def test_an_unknown_serial_is_answered_with_what_is_there():
         assert connect("fake-1", port).serial == "fake-1"
         with pytest.raises(ConfigError, match=r"'nope' is not attached.*fake-1 .device., fake-2 "):
             connect("nope", port)
-        with pytest.raises(ConfigError, match="'fake-2' is offline"):
-            connect("fake-2", port)
+        assert connect("fake-2", port).serial == "fake-2"  # who needs it waits for it
         with pytest.raises(ConfigError, match=r"10\.0\.0\.1:5555.*device not found"):
             connect("10.0.0.1:5555", port)
 
@@ -203,16 +200,3 @@ def test_a_port_of_something_else_is_not_fought_for():
         port = silent.getsockname()[1]
         with pytest.raises(ConfigError, match=rf"listens at 127\.0\.0\.1:{port} is no adb server"):
             AdbServer(port=port).ensure()
-
-
-def test_many_may_start_the_server_at_once(tmp_path, monkeypatch):
-    for name, value in (("HOME", str(tmp_path)), ("ADB_MDNS", "0"), ("ADB_USB", "0")):
-        monkeypatch.setenv(name, value)
-    port = ports.free_port()
-    try:
-        with concurrent.futures.ThreadPoolExecutor(6) as pool:
-            list(pool.map(lambda _: AdbServer(port=port).ensure(), range(6)))  # none raises
-        assert AdbServer(port=port).query("host:version")
-    finally:
-        with Channel(AdbServer(port=port), "host:kill", 5.0) as channel:
-            channel.request("host:kill")

@@ -1,10 +1,8 @@
 """Emulators of ours: real processes of a stand-in program, behind a real adb server."""
 
-import json
 import os
 import pathlib
 import signal
-import sys
 import time
 
 import pytest
@@ -12,36 +10,13 @@ import pytest
 from actors.device import console
 from actors.device.avd import Avd, AvdOptions
 from common.errors import ConfigError, DeviceError
+from tests.actors.stand_in import StandIn
 from tests.conftest import wait_for
-
-STAND_IN = pathlib.Path(__file__).parents[2] / "emulator_program.py"
-
-
-class StandIn:
-    """The stand-in program and what is known of it."""
-
-    def __init__(self, folder: pathlib.Path, adb_port: int):
-        self._folder = folder
-        self._adb_port = adb_port
-        self.program = folder / "emulator"
-        self.program.write_text(f'#!/bin/sh\nexec {sys.executable} {STAND_IN} "$@"\n')
-        self.program.chmod(0o755)
-
-    def avd(self, name: str = "test", **options) -> Avd:
-        options = {"snapshot": "ready", "ready_timeout_s": 20.0, **options}
-        return Avd(name, AvdOptions(str(self.program), **options), self._adb_port)
-
-    def goes_wrong(self, mode: str) -> None:
-        (self._folder / "mode").write_text(mode)
-
-    def starts(self) -> list[dict]:
-        return [json.loads(line) for line in (self._folder / "starts").read_text().splitlines()]
 
 
 @pytest.fixture
 def stand_in(adb_server, tmp_path, monkeypatch):
-    monkeypatch.setenv("STAND_IN", str(tmp_path))
-    return StandIn(tmp_path, adb_server.port)
+    return StandIn(tmp_path, adb_server.port, monkeypatch)
 
 
 def gone(pid: int) -> bool:
@@ -127,7 +102,7 @@ def test_a_flag_that_the_program_does_not_know_is_quoted(stand_in):
         phone.recover()
 
 
-def test_a_killed_emulator_is_started_anew_and_the_other_on_its_avd_notices_nothing(stand_in):
+def test_39_a_killed_emulator_is_started_anew_and_another_on_its_avd_notices_nothing(stand_in):
     with stand_in.avd() as phone, stand_in.avd() as other:
         for each in (phone, other):
             each.recover()
