@@ -136,7 +136,7 @@ def serials(port: int) -> list[str]:
 
 
 def phone(serial: str, port: int) -> Answer:
-    """State, boot, services, a frame and an input that does nothing."""
+    """State, boot, services, a frame and an input, which wakes the screen and does nothing else."""
     device = AdbDevice(serial, port=port)
     state = device.server.devices().get(serial, "")
     hints = {
@@ -149,7 +149,7 @@ def phone(serial: str, port: int) -> Answer:
         return Answer(Status.FAIL, f"its state is {state or 'not attached'}", hint)
     health.wait_ready(device, 1.0)
     height, width = device.screenshot().image.shape[:2]
-    device.must("input keyevent KEYCODE_UNKNOWN", 5.0)
+    device.key("WAKEUP")
     said = f"Android {device.getprop('ro.build.version.release')}, {width}x{height}, takes input"
     window = device.dismiss_dialog() if device.has_dialogs else ""
     if window:
