@@ -200,11 +200,11 @@ class Actor:
             self.counts["unstarted"] += 1
             self._failed(error, Retry(task.id, seed, attempts, config.name))
             return
-        if agent is session.explorer:
-            self._played = session.version
         if episode is None:
             self.counts["skipped"] += 1
             return
+        if agent is session.explorer:
+            self._played = session.version
         if self._client.send(episode):
             self._seq += 1
         if episode.ending is Ending.TRUNCATED:
