@@ -11,7 +11,7 @@ from actors.supervise import Budget
 from benchmarks import rig
 from common.channel import Mode
 from tests.actors.stand_in import StandIn
-from tests.conftest import AdbServer, wait_for
+from tests.conftest import AdbServer, listens, wait_for
 
 BACK_S = 20.0
 
@@ -60,8 +60,7 @@ def test_killed_phones_emulators_and_adb_servers_cost_no_episode(tmp_path, monke
 
         server._process.send_signal(signal.SIGKILL)
         server._process.wait()
-        noticed = lambda: any("no_server" in actor._supervisor.failures for actor in actors)  # noqa: E731
-        wait_for(noticed, "the loss", BACK_S)
+        wait_for(lambda: listens(server.port), "another server", BACK_S)
         play_on()
         stop()
         assert not any(actor.error for actor in actors)
