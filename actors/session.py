@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from collections.abc import Callable
 from typing import Any
 
 from actors.client import Welcome
 from actors.demonstrator import Demonstrator
+from actors.device import safety
 from actors.device.adb import AdbDevice
 from actors.environment import PhoneEnvironment
 from actors.evaluators.verdict import Judge
@@ -72,6 +74,7 @@ class Session:
     Attributes:
       config_id: Of the settings it was made from.
       version: Of the policy's parameters, or None before the first.
+      tasks: All that may be played, by id.
       environment: The phone with its judge.
       explorer: The policy, sampled as the learner wants it.
       expert: The demonstrator, or None if the phone has none.
@@ -88,6 +91,8 @@ class Session:
         settle_s: float | None,
         lineage: int = 0,
         extractor: vision.Extractor = vision.extractor,
+        rules: safety.Rules = safety.NONE,
+        restore: Callable[[], None] | None = None,
     ):
         self.config_id = welcome.config_id
         self.settings = Settings.from_dict(welcome.settings)
@@ -100,7 +105,12 @@ class Session:
         missing = {task.suite for task in tasks} - set(self.settings.horizon)
         if missing:
             raise ConfigError(f"The learner's settings have no horizon for {sorted(missing)}.")
-        self.environment = PhoneEnvironment(device, judge, self.settings.horizon, settle_s)
+        for task in tasks:
+            rules.check(task)
+        self.tasks = {task.id: task for task in tasks}
+        self.environment = PhoneEnvironment(
+            device, judge, self.settings.horizon, settle_s, rules, restore
+        )
         tokenizer = Tokenizer.from_json(welcome.body.decode())
         self.extract = extractor(self.settings.model)
         self._policy = Policy(

@@ -62,7 +62,7 @@ def collect(plan: Plan) -> int:
     """
     one_thread.configure()  # before JAX is imported
     from actors.demonstrator import Demonstrator
-    from actors.device import emulator
+    from actors.device import emulator, health
     from actors.environment import PhoneEnvironment
     from actors.evaluators.state import StateJudge
     from actors.policy import Policy
@@ -113,7 +113,7 @@ def collect(plan: Plan) -> int:
             if failures >= FAILURES:
                 raise DeviceError(f"The phone or its judge failed {failures} times: {cause}")
             if cause:
-                device.wait_ready(READY_TIMEOUT_S)
+                health.wait_ready(device, READY_TIMEOUT_S)
             if episode is None:
                 skipped += not cause
                 if skipped > SKIPPED_SHARE * plan.episodes:
