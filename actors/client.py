@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Self
 
+import numpy as np
+
 from actors.cache import Cache
 from actors.download import ParameterReader
 from actors.outbox import UNCONNECTED_RETRY_S, Outbox
@@ -20,6 +22,7 @@ from actors.welcome import Welcome
 from common import channel, errors, messages
 from common.channel import Kind, Mode, Pulse
 from common.codec import encode_episode
+from common.handshakes import Handshakes
 from common.keys import ActorKeys
 from common.types import Episode, Version
 
@@ -90,7 +93,7 @@ class LearnerClient:
         except errors.ConfigError:
             self._context.term()
             raise
-        self._handshakes = channel.Handshakes(self._socket, address, keys)
+        self._handshakes = Handshakes(self._socket, address, keys)
         self._reader: ParameterReader | None = None
         self._owned = contextlib.ExitStack()
         self._welcome: Welcome | None = None
@@ -102,6 +105,7 @@ class LearnerClient:
         self._state, self._detail = "new", ""
         self._last_seq = -1
         self.version: Version | None = None  # of the parameters fetched last
+        self.task_weights: np.ndarray | None = None  # as the learner said last, see `channel`
         self.counters: collections.Counter[str] = collections.Counter()
         self._spool, self._outbox = spool, Outbox(spool, self.counters)
 
@@ -176,7 +180,7 @@ class LearnerClient:
             raise ValueError(f"An episode of {episode.actor}/{episode.boot} is not this client's.")
         if episode.seq != self._last_seq + 1:
             raise ValueError(f"Episode {episode.seq} came after {self._last_seq}.")
-        frames = encode_episode(episode, self.welcome.run)
+        frames = encode_episode(episode, run=self.welcome.run)
         deadline = time.monotonic() + timeout_s
         say_at = 0.0
         while not self._spool.put(frames):
@@ -285,7 +289,7 @@ class LearnerClient:
         if kind == Kind.WELCOME:
             self._on_welcome(header, body)
         elif kind == Kind.PULSE:
-            self._pulse = Pulse.from_header(header)
+            self._pulse, self.task_weights = Pulse.from_header(header), channel.unpack_weights(body)
             self._grant(header)
         elif kind == Kind.UNKNOWN_PEER:  # a restarted learner, or another connection to the same
             if self._is_welcome:

@@ -7,13 +7,16 @@ Observation: the screen, and the goal with the last decision as text. Action: te
 from __future__ import annotations
 
 import dataclasses
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import numpy as np
 
-from actors.device.adb import Frame, typable
+from actors.device import safety
+from actors.device.adb import Frame
+from actors.device.causes import Cause
 from actors.evaluators.verdict import Judge, Request, Status, Verdict
 from common import actions
 from common.actions import Action, ActionType, Invalid
@@ -21,8 +24,12 @@ from common.errors import DeviceError
 from common.tasks import Task
 from common.types import Ending
 
+JUDGE = "judge"  # the cause of a truncated episode that the phone is not to blame for
 STATUS_BAR = 0.04  # share of the height whose changes (clock, icons) are no answer to an action
 SETTLE_S = 1.5  # animations of a stock Android last up to a second
+START_S = 10.0  # that an app may take to come to the front
+_POLL_S = 0.1
+_STARTED = re.compile(r"\bam start\b.*?\s-n\s+([\w.]+)/")
 _KEYS = {
     ActionType.PRESS_BACK: "BACK",
     ActionType.PRESS_HOME: "HOME",
@@ -35,17 +42,21 @@ class Device(Protocol):
 
     Attributes:
       simulated: It knows the broadcast that resets a simulated phone to a layout seed.
+      has_dialogs: Dialogs of the system may appear.
     """
 
     @property
     def simulated(self) -> bool: ...
+    @property
+    def has_dialogs(self) -> bool: ...
 
     def shell(self, command: str, /) -> tuple[str, str, int]: ...
     def must(self, command: str, /) -> str: ...
     def screenshot(self) -> Frame: ...
     def tap(self, point_yx: actions.Point, /) -> None: ...
     def swipe(self, touch_yx: actions.Point, lift_yx: actions.Point, /) -> None: ...
-    def type_text(self, text: str, /) -> None: ...
+    def type_text(self, text: str, /) -> str: ...
+    def dismiss_dialog(self) -> str: ...
     def key(self, name: str, /) -> None: ...
     def foreground(self) -> str: ...
 
@@ -68,6 +79,8 @@ class StepResult:
       invalid: Why the action was invalid or changed nothing, a short name; "" if it was fine.
       repeats: How often in a row the same decision had been taken before.
       verdict: The judge's answer, if it was asked.
+      disturbed: What the system put in between, such as the dialog of an app that hangs: what
+        followed says nothing about the action.
     """
 
     observation: Observation
@@ -77,6 +90,7 @@ class StepResult:
     invalid: str
     repeats: int
     verdict: Verdict | None
+    disturbed: str = ""
 
 
 class PhoneEnvironment:
@@ -92,6 +106,8 @@ class PhoneEnvironment:
         judge: Judge,
         horizon: Mapping[str, int],
         settle_s: float | None = None,
+        rules: safety.Rules = safety.NONE,
+        restore: Callable[[], None] | None = None,
     ):
         """Makes an environment.
 
@@ -101,6 +117,8 @@ class PhoneEnvironment:
           horizon: The most steps of an episode by suite.
           settle_s: Wait between an action and the screenshot after it; None is what the kind of
             phone needs.
+          rules: What must not happen on the phone.
+          restore: Brings the phone's state of old back, if there is a way to.
         """
         self._device = device
         self._judge = judge
@@ -108,22 +126,34 @@ class PhoneEnvironment:
         self._simulated = device.simulated
         default_s = 0.0 if self._simulated else SETTLE_S
         self._settle_s = default_s if settle_s is None else settle_s
+        self._rules = rules
+        self._restore = restore
         self._task: Task
         self._observation: Observation
         self._decisions: list[str] = []
+        self._disturbed = ""
         self.already_done = False
 
     def reset(self, task: Task, seed: int) -> Observation:
-        """Puts the phone in the task's first state; DeviceError if it does not get there."""
+        """Puts the phone in the task's first state.
+
+        Raises:
+          DeviceError: It does not get there.
+          ConfigError: The rules don't allow what the task does beforehand.
+        """
+        self._rules.check(task)
         self._task = task
         self._decisions = []
+        setup = list(task.setup)
+        if self._restore is not None:
+            self._restore()
         if self._simulated:
-            setup = [f"am broadcast -a org.simphone.RESET --ei seed {seed}", *task.setup]
-        else:
+            setup.insert(0, f"am broadcast -a org.simphone.RESET --ei seed {seed}")
+        elif self._restore is None:
             self._leave_app()
-            setup = list(task.setup)
         if setup:
             self._device.must(" && ".join(setup))
+            self._must_show(setup[-1])
         self._observation = self._observe("")
         verdict = self._ask()
         self.already_done = verdict.status is Status.SUCCESS
@@ -137,6 +167,15 @@ class PhoneEnvironment:
         if app and app != self._device.foreground():  # the launcher itself stays
             self._device.must(f"am force-stop {app}")
 
+    def _must_show(self, command: str) -> None:
+        """Waits until the app that a command started is in front."""
+        started = _STARTED.search(command)
+        deadline = time.monotonic() + START_S
+        while started and self._device.foreground() != started[1]:
+            if time.monotonic() > deadline:
+                raise DeviceError(f"{command!r} left another app in front", Cause.APP)
+            time.sleep(_POLL_S)
+
     def step(self, text: str) -> StepResult:
         """Does what the text says. A device that fails ends the episode, it does not raise."""
         action = actions.parse(text)
@@ -146,20 +185,23 @@ class PhoneEnvironment:
         self._decisions.append(decision)
         before = self._observation
         try:
-            invalid = self._execute(action)
+            invalid = self._execute(action) or self._leave_denied()
             self._observation = self._observe(decision)
             verdict = self._ask()
         except DeviceError as error:
-            cause = f"device: {error}"
+            cause = f"{error.cause}: {error}"
             return StepResult(before, 0.0, Ending.TRUNCATED, cause, "", repeats, None)
         ending = self._ending(action, verdict)
         # What completes the task has had an effect, even if none is to be seen.
-        if not invalid and not _is_status(action) and ending is not Ending.SUCCESS:
+        needs_effect = not _is_status(action) and ending is not Ending.SUCCESS
+        if not invalid and not self._disturbed and needs_effect:
             after = self._observation.frame.image
             invalid = "" if screen_changed(before.frame.image, after) else "no_change"
-        cause = f"judge: {verdict.error}" if ending is Ending.TRUNCATED else ""
+        cause = f"{JUDGE}: {verdict.error}" if ending is Ending.TRUNCATED else ""
         reward = float(ending is Ending.SUCCESS and not self.already_done)
-        return StepResult(self._observation, reward, ending, cause, invalid, repeats, verdict)
+        return StepResult(
+            self._observation, reward, ending, cause, invalid, repeats, verdict, self._disturbed
+        )
 
     def _repeats(self, decision: str) -> int:
         count = 0
@@ -173,6 +215,8 @@ class PhoneEnvironment:
         """Carries an action out; returns the short name of why it could not be, or ''."""
         if isinstance(action, Invalid):
             return action.name
+        if action.type in self._rules.actions:
+            return "denied_action"
         match action.type:
             case ActionType.DUAL_POINT if action.is_swipe:
                 self._device.swipe(action.touch_yx, action.lift_yx)
@@ -180,16 +224,25 @@ class PhoneEnvironment:
                 self._device.tap(action.touch_yx)
             case ActionType.TYPE if not action.text:
                 return "empty_text"
-            case ActionType.TYPE if not typable(action.text):
-                return "untypable_text"
             case ActionType.TYPE:
-                self._device.type_text(action.text)
+                return self._device.type_text(action.text)
             case ActionType.PRESS_BACK | ActionType.PRESS_HOME | ActionType.PRESS_ENTER:
                 self._device.key(_KEYS[action.type])
         return ""
 
+    def _leave_denied(self) -> str:
+        """Goes home if an app that the rules deny is in front; returns why the action was none."""
+        if not self._rules.packages or self._device.foreground() not in self._rules.packages:
+            return ""
+        self._device.key("HOME")
+        return "denied_app"
+
     def _observe(self, decision: str) -> Observation:
+        """Returns what is to be seen, after a dialog of the system was answered if there is one."""
         if self._settle_s:
+            time.sleep(self._settle_s)
+        self._disturbed = self._device.dismiss_dialog() if self._device.has_dialogs else ""
+        if self._disturbed and self._settle_s:
             time.sleep(self._settle_s)
         prompt = actions.prompt(self._task.goal, decision)
         return Observation(prompt, self._device.screenshot())

@@ -5,22 +5,29 @@ from __future__ import annotations
 import collections
 import dataclasses
 import logging
+import time
 
 from actors.client import LearnerClient
-from actors.device.adb import AdbDevice
+from actors.device import safety
+from actors.device.emulator import Phone
+from actors.environment import JUDGE
 from actors.evaluators.verdict import Judge
+from actors.retries import Retries, Retry
 from actors.rollout import Agent, Signature, run_episode
 from actors.session import Session
+from actors.supervise import Supervisor
 from common.channel import Mode
 from common.errors import ConfigError, DeviceError
+from common.metrics import MetricsWriter
 from common.models import vision
-from common.types import Ending, Version
+from common.tasks import Task
+from common.types import Ending, Episode, Version
 
 logger = logging.getLogger(__name__)
 
 IDLE_S = 0.05
 MAX_WAITING = 64  # episodes in the spool: more would be old before the learner takes them
-DEVICE_FAILURES = 5  # in a row, each followed by a wait for the phone to come back
+JUDGE_FAILURES = 5  # in a row, with which an actor gives up
 NO_PARAMETERS = -1  # the step that the learner names before it has any
 
 
@@ -34,8 +41,9 @@ class ActorConfig:
       seed: Of tasks, layouts and samples.
       connect_timeout_s: How long to wait for a learner at first ...
       lost_timeout_s: ... and for one that was there.
-      ready_timeout_s: How long to wait for a phone that failed.
       settle_s: Wait before each screenshot; None is what the kind of phone needs.
+      synchronous: Play one episode with each version of the parameters and wait for the next, so
+        that all actors collect in rounds; else go on with the newest there is.
     """
 
     name: str
@@ -43,8 +51,8 @@ class ActorConfig:
     seed: int = 0
     connect_timeout_s: float = 60.0
     lost_timeout_s: float = 120.0
-    ready_timeout_s: float = 60.0
     settle_s: float | None = None
+    synchronous: bool = False
 
 
 class _StoppedError(Exception):
@@ -57,27 +65,51 @@ class Actor:
     def __init__(
         self,
         client: LearnerClient,
-        device: AdbDevice,
+        phone: Phone,
         judge: Judge,
         config: ActorConfig,
+        retries: Retries,
+        *,
+        supervisor: Supervisor | None = None,
+        rules: safety.Rules = safety.NONE,
+        writer: MetricsWriter | None = None,
         extractor: vision.Extractor = vision.extractor,
     ):
+        """Makes an actor.
+
+        Args:
+          client: Its end to the learner.
+          phone: What it plays on.
+          judge: Says what is done.
+          config: How it behaves.
+          retries: Where episodes that the phone cut short wait for another try.
+          supervisor: Of the phone, if it had one before.
+          rules: What must not happen on the phone.
+          writer: Gets the phone's health after each episode.
+          extractor: Makes the features of screens.
+        """
         self._client = client
-        self._device = device
+        self._phone = phone
         self._judge = judge
         self._config = config
+        self._retries = retries
+        self._supervisor = supervisor or Supervisor(phone)
+        self._rules = rules
+        self._writer = writer
         self._extractor = extractor
         self._session: Session
         self._seq = 0
-        self._failures = 0
-        self._counts: collections.Counter[str] = collections.Counter()
+        self._played: Version | None = None
+        self._judge_failures = 0
+        self._began = time.monotonic()
+        self.counts: collections.Counter[str] = collections.Counter()
 
     def run(self) -> None:
         """Works until the learner says stop.
 
         Raises:
           ConfigError: The learner is not there, went away for too long, or wants what can't be.
-          DeviceError: The phone failed for good.
+          DeviceError: The phone failed for good, or its judge did.
         """
         self._client.connect(self._config.connect_timeout_s)
         self._session = self._open()
@@ -99,15 +131,18 @@ class Actor:
     def _open(self) -> Session:
         welcome, config = self._client.welcome, self._config
         logger.info("Joined run %s.", welcome.run)
+        phone = self._phone
         return Session(
             welcome,
-            self._device,
+            phone.device,
             self._judge,
             config.name,
             config.seed,
             config.settle_s,
             self._client.pulse.version.lineage,
             self._extractor,
+            self._rules,
+            (lambda: phone.restore(self._wait)) if phone.restores else None,
         )
 
     def _mode(self) -> Mode:
@@ -134,64 +169,116 @@ class Actor:
             if fetched is not None:
                 version, params = fetched
                 session.use(Version(*version), params)
+        if self._config.synchronous and session.version == self._played:
+            return None
         return session.explorer if session.version is not None else None
 
     def _play(self, agent: Agent, state: str) -> None:
-        """Runs an episode and sends it."""
+        """Plays an episode, sends it, and looks after the phone if that failed."""
         session, config = self._session, self._config
-        task = session.sampler.next()
+        task, seed, attempts = self._next()
+        self.counts["begun"] += 1
 
         def on_step() -> None:
             self._client.heartbeat(state, f"{self._report()}: {task.goal}")
-            if self._client.pulse.mode is Mode.STOP:
-                raise _StoppedError
+            self._stop_if_told()
 
         try:
             episode = run_episode(
                 session.environment,
                 agent,
                 task,
-                session.next_layout(),
+                seed,
                 Signature(config.name, config.boot, self._seq),
                 lineage=(session.version or self._client.pulse.version).lineage,
                 temperature=session.settings.sampling.temperature,
                 keep_screens=session.keeps_screens(self._seq),
                 on_step=on_step,
             )
+        except _StoppedError:
+            self.counts["stopped"] += 1
+            raise
         except DeviceError as error:
-            self._recover(str(error))
+            self.counts["unstarted"] += 1
+            self._failed(error, Retry(task.id, seed, attempts, config.name))
             return
         if episode is None:
-            self._counts["skipped"] += 1
+            self.counts["skipped"] += 1
             return
-        self._counts["episodes"] += 1
-        self._counts["successes"] += episode.success
+        if agent is session.explorer:
+            self._played = session.version
         if self._client.send(episode):
             self._seq += 1
         if episode.ending is Ending.TRUNCATED:
-            self._counts["truncated"] += 1
-            self._recover(episode.cause)
+            self.counts["truncated"] += 1
+            self._truncated(episode, Retry(task.id, seed, attempts, config.name))
             return
-        self._failures = 0
+        self.counts["done"] += 1
+        self.counts["successes"] += episode.success
+        self._judge_failures = 0
+        self._supervisor.worked()
+        self._write()
         if agent is session.explorer:
             session.sampler.report(task, episode.success)
 
-    def _recover(self, cause: str) -> None:
-        """Waits until the phone works again, but gives up on one that fails again and again."""
-        self._failures += 1
-        logger.warning("Failure %d of %d in a row. %s", self._failures, DEVICE_FAILURES, cause)
-        if self._failures >= DEVICE_FAILURES:
-            raise DeviceError(f"The phone or its judge failed {self._failures} times: {cause}")
-        self._client.heartbeat("recovering", f"{self._report()}: {cause}")
-        self._device.wait_ready(self._config.ready_timeout_s)
+    def _next(self) -> tuple[Task, int, int]:
+        """Returns a task, a layout's seed, and which attempt it is.
+
+        An episode that a failure cut short comes before a new one.
+        """
+        session = self._session
+        retry = self._retries.take(self._config.name)
+        if retry is not None and retry.task_id in session.tasks:
+            self.counts["retried"] += 1
+            return session.tasks[retry.task_id], retry.seed, retry.attempts + 1
+        if retry is not None:  # of another run's tasks
+            self.counts["given_up"] += 1
+        return session.sampler.next(self._client.task_weights), session.next_layout(), 1
+
+    def _truncated(self, episode: Episode, retry: Retry) -> None:
+        cause, _, message = episode.cause.partition(": ")
+        if cause != JUDGE:
+            self._failed(DeviceError(message, cause), retry)
+            return
+        self._judge_failures += 1
+        logger.warning("The judge failed %d times in a row. %s", self._judge_failures, message)
+        if self._judge_failures >= JUDGE_FAILURES:
+            raise DeviceError(f"The judge failed {self._judge_failures} times: {message}", JUDGE)
+
+    def _failed(self, error: DeviceError, retry: Retry) -> None:
+        """Has the episode played again, and the phone made ready."""
+        self.counts["given_up"] += not self._retries.put(retry)
+        self._client.heartbeat("recovering", f"{self._report()}: {error}")
+        try:
+            self._supervisor.failed(error, self._wait)
+        finally:
+            self._write()
+
+    def _wait(self) -> None:
+        """Keeps in touch with the learner while the phone is not to be used."""
+        self._client.heartbeat("recovering", self._report())
+        self._stop_if_told()
+
+    def _stop_if_told(self) -> None:
+        if self._client.pulse.mode is Mode.STOP:
+            raise _StoppedError
+
+    def _write(self) -> None:
+        if self._writer is not None:
+            numbers: dict[str, float] = {
+                f"actor/{name}": count for name, count in sorted(self.counts.items())
+            }
+            numbers |= self._supervisor.metrics()
+            self._writer.write(self._seq, time.monotonic() - self._began, numbers)
 
     def _report(self) -> str:
         """Returns how many of the episodes were successes, and what was lost, in a few words."""
-        counts = self._counts
-        text = f"{counts['successes']}/{counts['episodes']} ok"
-        text += "".join(
-            f", {counts[name]} {name}" for name in ("truncated", "skipped") if counts[name]
-        )
+        counts = self.counts
+        text = f"{counts['successes']}/{counts['done'] + counts['truncated']} ok"
+        told = ("truncated", "unstarted", "skipped", "retried", "given_up")
+        text += "".join(f", {counts[name]} {name}" for name in told if counts[name])
+        failures = self._supervisor.failures
+        text += "".join(f", {n} {cause}" for cause, n in failures.most_common(3))
         if waiting := self._client.waiting:
             text += f", {waiting} in the spool"
         extract = self._session.extract

@@ -9,8 +9,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from actors.environment import Observation, PhoneEnvironment, StepResult
+from actors.environment import JUDGE, Observation, PhoneEnvironment, StepResult
 from actors.policy import Decision, Policy
+from common.errors import DeviceError
 from common.tasks import Task
 from common.types import Ending, Episode, Trajectory
 
@@ -99,7 +100,7 @@ def run_episode(
       recorded step had an outcome.
 
     Raises:
-      DeviceError: The phone failed before the first step.
+      DeviceError: The phone failed before a recorded step had an outcome.
     """
     start = time.monotonic()
     observation = environment.reset(task, seed)
@@ -117,6 +118,9 @@ def run_episode(
         if result.ending is not None:
             break
     if len(rows) <= (result.ending is Ending.TRUNCATED):
+        cause, _, message = result.cause.partition(": ")
+        if result.ending is Ending.TRUNCATED and cause != JUDGE:
+            raise DeviceError(message, cause)
         return None
     return Episode(
         trajectory=_stack(rows, result),
@@ -144,16 +148,19 @@ def _stack(rows: list[Row], last: StepResult) -> Trajectory:
     """Makes arrays of the rows; the last row carries the end of the episode.
 
     The action of a truncated episode's last row has no known outcome, so its mask is 0, and no
-    discount is 0: the value of its state stands for the rest.
+    discount is 0: the value of its state stands for the rest. Nor is an action learned from that
+    the system disturbed.
     """
     truncated = last.ending is Ending.TRUNCATED
     steps = len(rows)
     decisions = [row.decision for row in rows]
     results = [row.result for row in rows]
     reward, discount = np.zeros(steps, np.float32), np.ones(steps, np.float32)
-    mask = np.ones(steps, np.uint8)
+    mask = np.array([not result.disturbed for result in results], np.uint8)
     # A disturbance may have ended the episode: then the last recorded step gets what followed.
-    reward[-1], discount[-1], mask[-1] = last.reward, float(truncated), not truncated
+    reward[-1], discount[-1] = last.reward, float(truncated)
+    if truncated:
+        mask[-1] = 0
     return Trajectory(
         prompt_ids=np.stack([decision.prompt_ids for decision in decisions]),
         features=np.stack([decision.features for decision in decisions]),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from collections.abc import Callable
 from typing import Any
 
 from actors.demonstrator import Demonstrator
+from actors.device import safety
 from actors.device.adb import AdbDevice
 from actors.environment import PhoneEnvironment
 from actors.evaluators.verdict import Judge
@@ -19,7 +21,7 @@ from common.models import vision
 from common.models.autoui import AutoUIConfig
 from common.models.distribution import FREE, SamplingConfig
 from common.models.text import Tokenizer
-from common.tasks import TaskSampler, load_tasks
+from common.tasks import TaskSampler, digest, load_tasks
 from common.types import Version
 
 LAYOUT_SEEDS = 1_000_000_000  # phone layouts from here on are for evaluation
@@ -36,6 +38,7 @@ class Settings:
       sampling: Of the policy; the learner computes with the same.
       screens_every: Each how many-th episode carries its screens; 0 for none.
       expert_epsilon: Share of the expert's steps that are disturbed.
+      tasks_digest: What `common.tasks.digest` says of the learner's tasks; "" if it didn't say.
     """
 
     model: AutoUIConfig
@@ -44,6 +47,7 @@ class Settings:
     sampling: SamplingConfig = FREE
     screens_every: int = 0
     expert_epsilon: float = 0.1
+    tasks_digest: str = ""
 
     def __post_init__(self) -> None:
         if not all(1 <= steps <= MAX_STEPS for steps in self.horizon.values()):
@@ -70,6 +74,7 @@ class Session:
     Attributes:
       config_id: Of the settings it was made from.
       version: Of the policy's parameters, or None before the first.
+      tasks: All that may be played, by id.
       environment: The phone with its judge.
       explorer: The policy, sampled as the learner wants it.
       expert: The demonstrator, or None if the phone has none.
@@ -86,14 +91,26 @@ class Session:
         settle_s: float | None,
         lineage: int = 0,
         extractor: vision.Extractor = vision.extractor,
+        rules: safety.Rules = safety.NONE,
+        restore: Callable[[], None] | None = None,
     ):
         self.config_id = welcome.config_id
         self.settings = Settings.from_dict(welcome.settings)
         tasks = load_tasks(self.settings.tasks)
+        if self.settings.tasks_digest not in ("", digest(tasks)):
+            raise ConfigError(
+                f"The learner's tasks are not those of {self.settings.tasks} on this machine. "
+                "Give both the same file."
+            )
         missing = {task.suite for task in tasks} - set(self.settings.horizon)
         if missing:
             raise ConfigError(f"The learner's settings have no horizon for {sorted(missing)}.")
-        self.environment = PhoneEnvironment(device, judge, self.settings.horizon, settle_s)
+        for task in tasks:
+            rules.check(task)
+        self.tasks = {task.id: task for task in tasks}
+        self.environment = PhoneEnvironment(
+            device, judge, self.settings.horizon, settle_s, rules, restore
+        )
         tokenizer = Tokenizer.from_json(welcome.body.decode())
         self.extract = extractor(self.settings.model)
         self._policy = Policy(

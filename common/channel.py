@@ -15,10 +15,11 @@ import re
 import time
 from typing import Any, NamedTuple
 
+import numpy as np
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
 from common import errors, messages
+from common.handshakes import Handshakes
 from common.keys import ActorKeys, LearnerKeys
 from common.types import Version
 
@@ -28,7 +29,6 @@ HEARTBEAT_S = 2.0  # ... and these, from the working loop, find hung actors
 LEASE_S = 30.0  # an actor that was silent for so long is lost
 LINGER_MS = 500  # long enough for a last reply; never -1, which hangs on a dead peer
 QUEUED_MESSAGES = 32  # per pipe; acknowledgements bound what is under way, not this
-FAILED_HANDSHAKES, FAILED_HANDSHAKES_S = 3, 2.5  # that many, and for so long
 OLDEST_LIBZMQ = (4, 3, 2)  # before: memory corruption ahead of any authentication
 
 
@@ -99,6 +99,23 @@ class Pulse(NamedTuple):
         )
 
 
+def pack_weights(weights: np.ndarray | None) -> bytes:
+    """Returns the body of a PULSE: how often each task is to be played, [tasks]; empty for None."""
+    return b"" if weights is None else weights.astype("<f4").tobytes()
+
+
+def unpack_weights(body: bytes) -> np.ndarray | None:
+    """Returns float32 [tasks], or None if actors may choose; WireError if these are no weights."""
+    if not body:
+        return None
+    if len(body) % 4:
+        raise errors.WireError("BAD_SCHEMA", "The tasks' weights are no float32.")
+    weights = np.frombuffer(body, "<f4")
+    if not (np.isfinite(weights).all() and weights.min() >= 0 and 0 < weights.sum() < np.inf):
+        raise errors.WireError("BAD_VALUE", "The tasks' weights are no weights.")
+    return weights
+
+
 def context() -> zmq.Context:
     """Returns a context of its own for each owner: it must not be carried over a fork."""
     if zmq.zmq_version_info() < OLDEST_LIBZMQ:
@@ -167,63 +184,6 @@ def dealer(
         socket.close(0)
         raise errors.ConfigError(f"Can't connect to {address}: {error}.") from error
     return socket
-
-
-class Handshakes:
-    """Says in words why a DEALER's connections come to nothing; ZeroMQ tries again in silence.
-
-    A wrong key looks as a network does that hangs up, so once there was a connection, only time
-    tells: a proxy may accept connections while its learner is away.
-    """
-
-    def __init__(self, socket: zmq.Socket, address: str, keys: ActorKeys | None):
-        """Takes a socket that nobody else monitors."""
-        self._socket, self._address, self._keys = socket, address, keys
-        self._monitor = socket.get_monitor_socket(
-            zmq.EVENT_HANDSHAKE_SUCCEEDED
-            | zmq.EVENT_HANDSHAKE_FAILED_AUTH
-            | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-            | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-        )
-        self._failures = 0  # while there was no connection yet
-        self._failed_at = 0.0  # for the first time
-        self._connected = False
-
-    def check(self) -> None:
-        """Raises ConfigError after a refusal, or if for a while there were only failures."""
-        while self._monitor.poll(0):
-            event = recv_monitor_message(self._monitor)["event"]
-            if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
-                raise errors.ConfigError(
-                    f"The learner at {self._address} doesn't know this actor's key. Put its .key "
-                    "file into allowed/ of the learner's keys, or make one with launch/keys.py."
-                )
-            if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                self._connected, self._failures = True, 0
-            elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:  # ZeroMQ will not connect again
-                raise self._nothing()
-            elif not self._connected:  # the other end hung up
-                self._failed_at = self._failed_at or time.monotonic()
-                self._failures += 1
-        failing_s = time.monotonic() - self._failed_at
-        if self._failures >= FAILED_HANDSHAKES and failing_s >= FAILED_HANDSHAKES_S:
-            raise self._nothing()
-
-    def _nothing(self) -> errors.ConfigError:
-        what = (
-            "it uses keys: give --keys with the folder that launch/keys.py made for this actor"
-            if self._keys is None
-            else "its key is not the one in learner.key, or it was started without --keys"
-        )
-        return errors.ConfigError(
-            f"Nothing comes of the connections to {self._address}. Either no learner listens "
-            f"there, or {what}."
-        )
-
-    def close(self) -> None:
-        """Comes before the socket is closed."""
-        self._socket.disable_monitor()
-        self._monitor.close(0)
 
 
 def split_address(address: str, lowest_port: int = 1) -> tuple[str, int]:

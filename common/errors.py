@@ -10,7 +10,15 @@ class ConfigError(DistRLError):
 
 
 class DeviceError(DistRLError):
-    """A device failed: gone, hung, or answered nonsense. Truncates the episode."""
+    """A device failed: gone, hung, or answered nonsense. Truncates the episode.
+
+    Attributes:
+      cause: What is wrong in a word, to be counted by; see `actors.device.causes`.
+    """
+
+    def __init__(self, message: str, cause: str = "device"):
+        super().__init__(message)
+        self.cause = cause
 
 
 class WireError(DistRLError):

@@ -23,16 +23,26 @@ def phone_port(count: int = 1) -> int:
     return _search(count, 2)
 
 
+def emulator_port() -> int:
+    """Returns an odd port for an emulator's adbd that is free, as is its console's before it."""
+    for _ in range(TRIES):
+        port = phone_port()
+        if is_free(port - 1):
+            return port
+    raise errors.ConfigError("There are no two free TCP ports for an emulator on 127.0.0.1.")
+
+
 def _search(count: int, step: int) -> int:
     """Draws at random, so that two searches at the same time find different ports."""
     firsts = range(PORTS.start, PORTS.stop - step * (count - 1), step)
     for first in random.SystemRandom().sample(firsts, TRIES):
-        if all(map(_is_free, range(first, first + step * count, step))):
+        if all(map(is_free, range(first, first + step * count, step))):
             return first
     raise errors.ConfigError(f"There are no {count} free TCP ports in a row on 127.0.0.1.")
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
+    """Whether nobody listens on a port of 127.0.0.1."""
     with socket.socket() as probe:
         try:
             probe.bind(("127.0.0.1", port))

@@ -1,4 +1,4 @@
-"""An actor: `python launch/actor.py --emulator=emulator-6554 --learner=tcp://127.0.0.1:7000`."""
+"""Actors: `python launch/actor.py --emulator=emulator-6554 --learner=tcp://127.0.0.1:7000`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ import logging
 import os
 import pathlib
 import re
+import shlex
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import types
 import uuid
@@ -26,21 +28,31 @@ from typing import TYPE_CHECKING, Literal
 
 import tyro
 
+from common.actions import ActionType
 from common.errors import ConfigError, DistRLError
-from launch import environment, one_thread
+from launch import environment, fleet, one_thread
 
 if TYPE_CHECKING:
+    from actors.device.adb import AdbDevice
+    from actors.device.emulator import Phone
+    from actors.device.safety import Rules
     from actors.evaluators.verdict import Judge
+    from actors.retries import Retries
+    from actors.supervise import Supervisor
 
 LATE_S = 1.5  # past the grace: for a compilation that holds the end up
+CONFIRMED = pathlib.Path("~/.config/distrl/confirmed-phones")
 
 
 @dataclasses.dataclass(frozen=True)
 class Args:
-    """Runs tasks on one phone for a learner."""
+    """Runs tasks on phones for a learner."""
 
-    emulator: str
-    """A running serial such as emulator-6554, host:port, or `phone` to start a simulated one."""
+    emulator: tyro.conf.UseAppendAction[tuple[str, ...]]
+    """A running serial such as emulator-6554, host:port, `avd:NAME` to start an emulator, or
+    `phone` to start a simulated one. Several may be given: each gets a process of its own."""
+    copies: int = 1
+    """How many of each to start, of `avd:NAME` and `phone`."""
     learner: str = "tcp://127.0.0.1:7000"
     """Where the learner listens."""
     keys: pathlib.Path | None = None
@@ -48,7 +60,8 @@ class Args:
     insecure: bool = False
     """Allows to talk to a learner on another machine without keys."""
     name: str = ""
-    """Names this actor in the learner's records; its phone and machine if empty."""
+    """Names this actor in the learner's records; its phone and machine if empty. Several actors
+    are numbered."""
     seed: int = 0
     """Of tasks, phone layouts and samples; actors of one seed differ by name."""
     adb_port: int | None = None
@@ -74,6 +87,36 @@ class Args:
     cache: pathlib.Path | None = None
     """Folder of parameters on a local disk, which the actors of this host share; by default
     distrl/parameters in $XDG_CACHE_HOME or ~/.cache."""
+    ready_timeout_s: float = 60.0
+    """How long a phone may take to get ready."""
+    failures_in_a_row: int = 5
+    """With one more failure of its phone, without an episode in between, an actor ends."""
+    failures_an_hour: int = 60
+    """With one more failure of its phone within an hour, an actor ends."""
+    confirm_phone: str = ""
+    """Serial of a phone of a person that may be used from now on; said once."""
+    deny_packages: tuple[str, ...] = ()
+    """Apps that are left at once; on phones of people calls, messages and payments are denied."""
+    allow_packages: tuple[str, ...] = ()
+    """Apps that are not denied after all."""
+    deny_actions: tuple[str, ...] = ()
+    """Types of action that are not carried out, such as TYPE."""
+    avd_program: str = "emulator"
+    """The emulator program, or its path."""
+    avd_snapshot: str = ""
+    """Snapshot of the AVD to start from and to go back to between episodes; none if empty."""
+    avd_relaunch_every: int = 200
+    """Episodes after which an emulator is started anew; 0 for never."""
+    avd_boot_timeout_s: float = 240.0
+    """How long an emulator may take from its start to the first picture."""
+    avd_flags: str = ""
+    """More flags for the emulator program, as in "-gpu swiftshader_indirect"."""
+    retries: pathlib.Path | None = None
+    """Folder for episodes to be played again; actors of one machine and learner may share it."""
+    metrics: pathlib.Path | None = None
+    """JSON-lines file for the phone's health; several actors put their number before its suffix."""
+    logs: pathlib.Path | None = None
+    """Folder for the logs of several actors; a new temporary one by default."""
     vision_folder: pathlib.Path | None = None
     """Folder of BLIP-2 or of its vision model, for a learner's model that takes its features."""
     vision_dtype: Literal["float32", "bfloat16"] = "float32"
@@ -88,6 +131,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     _exit_on_signals(args.grace_s + LATE_S)
     try:
         _check(args)
+        if len(args.emulator) * args.copies > 1:
+            return fleet.run(args, environment.adb_port(args.adb_port))
         _run(args)
     except ConfigError as error:
         print(f"actor: {error}", file=sys.stderr)
@@ -99,12 +144,35 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _check(args: Args) -> None:
-    for name in ("connect_timeout_s", "lost_timeout_s"):
+    for name in (
+        "connect_timeout_s",
+        "lost_timeout_s",
+        "ready_timeout_s",
+        "failures_in_a_row",
+        "failures_an_hour",
+        "avd_boot_timeout_s",
+    ):
         if not getattr(args, name) > 0:
             flag = name.replace("_", "-")
             raise ConfigError(f"--{flag} must be above 0, not {getattr(args, name)}.")
     if not 0 <= args.grace_s <= 3600:
         raise ConfigError(f"--grace-s must be in 0..3600, not {args.grace_s}.")
+    if not args.emulator:
+        raise ConfigError("Name a phone with --emulator; `phone` starts a simulated one.")
+    if not 1 <= args.copies <= 64:
+        raise ConfigError(f"--copies must be in 1..64, not {args.copies}.")
+    attached = [e for e in args.emulator if e != "phone" and not e.startswith("avd:")]
+    if args.copies > 1 and attached:
+        raise ConfigError(f"--copies goes with phones that are started, not with {attached[0]!r}.")
+    if len(set(attached)) < len(attached):
+        raise ConfigError("--emulator names a phone twice; two actors would fight for it.")
+    if args.avd_relaunch_every < 0:
+        raise ConfigError("--avd-relaunch-every must be 0 or more.")
+    if unknown := set(args.deny_actions) - set(ActionType):
+        raise ConfigError(
+            f"--deny-actions knows no {', '.join(sorted(unknown))}; "
+            f"there are {', '.join(ActionType)}."
+        )
     if not 0 <= args.seed < 2**31:
         raise ConfigError(f"--seed must be in 0..{2**31 - 1}, not {args.seed}.")
     if args.spool_mb < 1:
@@ -118,46 +186,104 @@ def _check(args: Args) -> None:
 def _run(args: Args) -> None:
     adb_port = environment.adb_port(args.adb_port)
     one_thread.configure()  # before JAX is imported
+    from actors.device import emulator
+    from actors.device.avd import AvdOptions
+    from actors.retries import Retries
+    from actors.supervise import Budget, Supervisor
+
+    (name,) = args.emulator
+    judge = make_judge(args.judge, args.judge_model, os.environ)
+    options = AvdOptions(
+        args.avd_program,
+        args.avd_snapshot,
+        args.avd_relaunch_every,
+        args.avd_boot_timeout_s,
+        tuple(shlex.split(args.avd_flags)),
+    )
+    with contextlib.ExitStack() as stack:
+        phone = emulator.find(name, adb_port, args.ready_timeout_s, options)
+        stack.callback(phone.close)
+        supervisor = Supervisor(phone, Budget(args.failures_in_a_row, args.failures_an_hour))
+        supervisor.bring_up()
+        rules = _rules(args, phone.device)
+        folder = args.retries
+        if folder is None:
+            folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        # Alone, nobody else will play it.
+        retries = Retries(folder) if args.retries else Retries(folder, patience_s=0.0)
+        _act(args, phone, judge, supervisor, rules, retries)
+
+
+def _rules(args: Args, device: AdbDevice) -> Rules:
+    """Returns what is denied on a phone, after somebody said that it may be used at all."""
+    from actors.device import safety
+
+    safety.confirm(device, CONFIRMED.expanduser(), args.confirm_phone)
+    is_personal = not safety.is_emulated(device)
+    packages = {*args.deny_packages, *(safety.PERSONAL if is_personal else ())}
+    return safety.Rules(
+        frozenset(packages - set(args.allow_packages)),
+        frozenset(map(ActionType, args.deny_actions)),
+        keeps_data=is_personal,
+    )
+
+
+def _act(
+    args: Args,
+    phone: Phone,
+    judge: Judge,
+    supervisor: Supervisor,
+    rules: Rules,
+    retries: Retries,
+) -> None:
     from actors.cache import Cache
     from actors.client import LearnerClient
-    from actors.device import emulator
     from actors.loop import Actor, ActorConfig
     from actors.spool import Spool
     from common.keys import ActorKeys
+    from common.metrics import MetricsWriter
     from common.models import vision
 
-    extractor = functools.partial(
-        vision.extractor, folder=args.vision_folder, dtype=args.vision_dtype
+    device = phone.device
+    config = ActorConfig(
+        name=args.name or f"{device.serial}@{socket.gethostname()}",
+        boot=uuid.uuid4().hex,
+        seed=args.seed,
+        connect_timeout_s=args.connect_timeout_s,
+        lost_timeout_s=args.lost_timeout_s,
+        settle_s=args.settle_s,
     )
-    judge = make_judge(args.judge, args.judge_model, os.environ)
-    with emulator.opened(args.emulator, adb_port) as device:
-        config = ActorConfig(
-            name=args.name or f"{device.serial}@{socket.gethostname()}",
-            boot=uuid.uuid4().hex,
-            seed=args.seed,
-            connect_timeout_s=args.connect_timeout_s,
-            lost_timeout_s=args.lost_timeout_s,
-            settle_s=args.settle_s,
+    with contextlib.ExitStack() as stack:
+        folder = re.sub(r"[^\w.@-]", "_", config.name)
+        spools = args.spool or environment.state_folder() / "spool"
+        spool = stack.enter_context(Spool(spools / folder, args.spool_mb * 2**20))
+        client = LearnerClient(
+            args.learner,
+            config.name,
+            config.boot,
+            device.serial,
+            device.simulated,
+            spool,
+            Cache(args.cache or environment.cache_folder() / "parameters"),
+            args.insecure,
+            ActorKeys.load(args.keys) if args.keys else None,
         )
-        state = pathlib.Path(os.environ.get("XDG_STATE_HOME", "~/.local/state")).expanduser()
-        spools = args.spool or state / "distrl" / "spool"
-        folder = spools / re.sub(r"[^\w.@-]", "_", config.name)
-        with Spool(folder, args.spool_mb * 2**20) as spool:
-            client = LearnerClient(
-                args.learner,
-                config.name,
-                config.boot,
-                device.serial,
-                device.simulated,
-                spool,
-                Cache(args.cache or environment.cache_folder() / "parameters"),
-                args.insecure,
-                ActorKeys.load(args.keys) if args.keys else None,
-            )
-            try:
-                Actor(client, device, judge, config, extractor).run()
-            finally:
-                client.close(args.grace_s)
+        stack.callback(client.close, timeout_s=args.grace_s)
+        writer = stack.enter_context(MetricsWriter(args.metrics)) if args.metrics else None
+        extractor = functools.partial(
+            vision.extractor, folder=args.vision_folder, dtype=args.vision_dtype
+        )
+        Actor(
+            client,
+            phone,
+            judge,
+            config,
+            retries,
+            supervisor=supervisor,
+            rules=rules,
+            writer=writer,
+            extractor=extractor,
+        ).run()
 
 
 def make_judge(kind: str, model: str, variables: Mapping[str, str]) -> Judge:

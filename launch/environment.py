@@ -25,6 +25,11 @@ def cache_folder() -> pathlib.Path:
     return pathlib.Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "distrl"
 
 
+def state_folder() -> pathlib.Path:
+    """Returns where what must not be lost is kept."""
+    return pathlib.Path(os.environ.get("XDG_STATE_HOME", "~/.local/state")).expanduser() / "distrl"
+
+
 def _port(name: str, text: str) -> int:
     if not (text.isdecimal() and 0 < int(text) < 65536):
         raise ConfigError(f"{name} must be between 1 and 65535, not {text}.")

@@ -17,6 +17,7 @@ import tyro
 
 from actors.device.server import AdbServer
 from actors.phone.android import Android
+from actors.phone.faults import Faults
 from actors.phone.phone import Phone
 from actors.phone.server import PhoneServer, serial_of
 from common.errors import ConfigError, DeviceError
@@ -43,7 +44,9 @@ class Args:
     height: int = 640
     """Of the screen, in pixels."""
     time_factor: float = 0.0
-    """How long gestures take, in terms of what was asked; 0 is at once."""
+    """How long gestures, apps and pages take, in terms of a real phone; 0 is at once."""
+    faults: str = ""
+    """What goes wrong and how often, as in "png_cut=0.02,anr=0.01"."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -117,11 +120,16 @@ def _check(args: Args):
         raise ConfigError("--width and --height must be from 120 to 4096.")
     if not 0 <= args.time_factor <= 100:
         raise ConfigError("--time-factor must be from 0 to 100.")
+    try:
+        Faults(args.faults)
+    except ValueError as error:
+        raise ConfigError(f"--faults {args.faults!r}: {error}.") from error
 
 
 def _android(args: Args, index: int, port: int) -> Android:
     phone = Phone(args.seed + index, args.width, args.height)
-    return Android(phone, serial_of(port), args.time_factor)
+    faults = Faults(args.faults, args.seed + index)
+    return Android(phone, serial_of(port), args.time_factor, faults)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""What a person can look at afterwards: every episode as a line, some with their screens."""
+"""What a person can look at afterwards: every episode as a line, some with their screens.
+
+And, where that is asked for, what a learner can learn from again: see `learner.dataset`.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,17 @@ import json
 import pathlib
 
 from common.types import Episode
+from learner.dataset import Writer
 
 
 class Archive:
-    """Writes `episodes.jsonl`, and a folder of screenshots for episodes that carry them."""
+    """Writes `episodes.jsonl`, and a folder of screenshots for episodes that carry them.
 
-    def __init__(self, folder: pathlib.Path):
-        self._folder = folder
+    Owns `recorder`, if there is one, and gives it every episode.
+    """
+
+    def __init__(self, folder: pathlib.Path, recorder: Writer | None = None):
+        self._folder, self._recorder = folder, recorder
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "episodes.jsonl"
         self._written = _last_position(path)
@@ -22,6 +29,8 @@ class Archive:
         """Writes the episode of a record of the journal, unless an earlier life has."""
         if position <= self._written:
             return
+        if self._recorder is not None:
+            self._recorder.write(episode)
         path = episode.trajectory
         name = f"{episode.actor}-{episode.boot}-{episode.seq:06d}"
         record = {
@@ -58,6 +67,8 @@ class Archive:
 
     def close(self) -> None:
         self._index.close()
+        if self._recorder is not None:
+            self._recorder.close()
 
 
 def _last_position(path: pathlib.Path) -> int:

@@ -4,40 +4,40 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
+import functools
 import json
 import logging
 import pathlib
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import jax
 import numpy as np
 
 from common import channel, files
-from common.codec import EpisodeSpec
 from common.errors import ConfigError
 from common.metrics import MetricsWriter
 from common.models import autoui
 from common.models.automaton import automaton_for
 from common.models.lora import LoraConfig
-from common.models.text import Tokenizer, grammar_corpus
-from common.tasks import Task, load_tasks
+from common.tasks import digest, load_tasks
 from learner import config as configs
-from learner import presets, sharding
+from learner import offline, presets, sharding
 from learner.archive import Archive
-from learner.checkpoint import Checkpoints, load_policy
+from learner.checkpoint import Checkpoints
+from learner.curriculum import Curriculum
+from learner.dataset import Dataset, Writer
 from learner.feed import Feed
 from learner.ingest_process import IngestProcess
 from learner.loop import Learner
 from learner.memory import Memory
 from learner.progress import Progress, begin_life
 from learner.publish_process import PublisherProcess
+from learner.start import begin, episode_spec
 from learner.texts import TextEncoder
+from learner.trainer import Trainer
 from learner.update import make_updates
-
-TEXT_WEIGHT = 20  # against the grammar's corpus, so that the tasks' words become one token each
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +117,8 @@ def learner(
         stack.enter_context(lock)
         checkpoints = stack.enter_context(Checkpoints(workdir / "checkpoints"))
         saved = checkpoints.latest_meta()
-        start = _start(config, tasks, saved)
+        recorded = Dataset(pathlib.Path(config.offline.data)) if config.offline.data else None
+        start = begin(config, tasks, saved, recorded)
         model, tokenizer = start.model, start.tokenizer
         if saved is None:
             progress, rng = Progress(), np.random.default_rng(seed)
@@ -137,6 +138,12 @@ def learner(
                 f"{workdir} holds a run of another model: {saved['model']}. "
                 "Give another --workdir, or the settings of that run."
             )
+        spec = episode_spec(model)
+        if recorded is not None:
+            recorded.require(spec, tokenizer.to_json())
+        curriculum = Curriculum(tasks, config.curriculum)
+        if saved is not None:
+            curriculum.restore(saved.get("curriculum", {}))
         mesh = sharding.make_mesh(*config.mesh)
         for size in (config.reinforce.batch_steps, config.warm_start.batch):
             sharding.validate(model, mesh, size)
@@ -146,15 +153,7 @@ def learner(
                 f"{workdir} holds a run with {adapters}. Give another --workdir, or the settings "
                 "of that run."
             )
-        encode = None
-        if config.update.critic.kind == "roberta":
-            if not config.update.critic.roberta:
-                raise ConfigError(
-                    "update.critic.kind roberta needs update.critic.roberta, a folder with the "
-                    "encoder's config.json, model.safetensors and tokenizer.json."
-                )
-            steps = config.reinforce.replay_episodes * max(config.horizon.values())
-            encode = TextEncoder(config.update.critic.roberta, capacity=steps)
+        encode = _encoder(config)
         width = encode.width if encode else 0
         automaton = automaton_for(config.sampling, tokenizer, model.vocab_size, model.action_length)
         updates = make_updates(model, config.update, config.sampling, mesh, automaton, width)
@@ -163,19 +162,14 @@ def learner(
             state = checkpoints.restore(state)
         if progress.warm_start_step is not None:
             checkpoints.pin(progress.warm_start_step)
-        spec = EpisodeSpec(
-            prompt_length=model.prompt_length,
-            action_length=model.action_length,
-            image_tokens=model.image_tokens,
-            image_dim=model.image_dim,
-            vocab_size=model.vocab_size,
-            features_dtype=model.features_dtype,
-        )
         journal = workdir / "journal"
         feed = stack.enter_context(Feed(journal, spec, progress.position))
-        memory = Memory(config, model.image_grid, rng)
+        memory = Memory(config, model.image_grid, rng, curriculum)
         if saved is not None:
-            memory.restore(checkpoints.latest_memory(), feed.recall)
+            recall = functools.partial(offline.recall, feed, recorded)
+            memory.restore(checkpoints.latest_memory(), recall)
+        elif recorded is not None:
+            memory.take_recorded(offline.numbered(recorded))
         life = begin_life(workdir, progress.lineage)
         progress.lineage = life.lineage
         (workdir / "config.json").write_text(
@@ -190,6 +184,7 @@ def learner(
         settings = {
             "model": model.to_dict(),
             "tasks": config.tasks,
+            "tasks_digest": digest(tasks),
             "horizon": config.horizon,
             "sampling": dataclasses.asdict(config.sampling),
             "screens_every": config.screens_every,
@@ -208,15 +203,26 @@ def learner(
                 keys=keys and str(keys),
             )
         )
+        ingest.set_task_weights(curriculum.weights())
         logger.info("Listening for actors on port %d.", ingest.port)
         metrics = stack.enter_context(MetricsWriter(workdir / "metrics.jsonl"))
-        archive = stack.enter_context(contextlib.closing(Archive(workdir / "episodes")))
+        recorder = None
+        if config.record:
+            recorder = Writer(workdir / "recorded", spec, tokenizer.to_json())
+        archive = stack.enter_context(contextlib.closing(Archive(workdir / "episodes", recorder)))
         yield Learner(
             config,
-            updates,
-            state,
             progress,
-            rng,
+            trainer=Trainer(
+                config,
+                updates,
+                state,
+                progress,
+                memory,
+                rng,
+                image_grid=model.image_grid,
+                encode=encode,
+            ),
             ingest=ingest,
             feed=feed,
             memory=memory,
@@ -233,44 +239,18 @@ def learner(
                 "sampling": dataclasses.asdict(config.sampling),
                 "seed": seed,
             },
-            encode=encode,
         )
 
 
-class _Start(NamedTuple):
-    """What a policy begins with; `params` None are fresh ones, or those of the run's checkpoint."""
-
-    model: autoui.AutoUIConfig
-    tokenizer: Tokenizer
-    origin: dict[str, Any] | None  # of a policy from elsewhere, for the way back
-    params: autoui.Params | None
-
-
-def _start(
-    config: configs.LearnerConfig, tasks: Sequence[Task], saved: dict[str, Any] | None
-) -> _Start:
-    """Takes up the run's checkpoint, or else another one that is named, or else begins afresh."""
-    params, source = None, saved
-    if saved is None and config.init:
-        params, source = load_policy(pathlib.Path(config.init))
-    if source is None:
-        # A value on its own too: at the start of a typed text it has no space before it.
-        texts = [t for task in tasks for t in (task.goal, *dict(task.values).values())]
-        tokenizer = Tokenizer.train(
-            itertools.chain(grammar_corpus(), texts * TEXT_WEIGHT), config.vocab_size
+def _encoder(config: configs.LearnerConfig) -> TextEncoder | None:
+    """Returns what makes vectors of prompts, for the critic that wants them."""
+    critic = config.update.critic
+    if critic.kind != "roberta":
+        return None
+    if not critic.roberta:
+        raise ConfigError(
+            "update.critic.kind roberta needs update.critic.roberta, a folder with the "
+            "encoder's config.json, model.safetensors and tokenizer.json."
         )
-    else:
-        tokenizer = Tokenizer.from_json(source["tokenizer"])
-    if source is not None and config.init:
-        model = autoui.AutoUIConfig.from_dict(source["model"])
-    else:
-        preset = autoui.PRESETS[config.model]
-        model = dataclasses.replace(preset, vocab_size=_vocab(config, tokenizer))
-    origin = source.get("origin") if source is not None else None
-    return _Start(model, tokenizer, origin, params)
-
-
-def _vocab(config: configs.LearnerConfig, tokenizer: Tokenizer) -> int:
-    """The tokenizer's size, rounded up to what shards and vectorises well."""
-    size = -(-tokenizer.vocab_size // 64) * 64
-    return min(max(size, 64), max(config.vocab_size, size))
+    steps = config.reinforce.replay_episodes * max(config.horizon.values())
+    return TextEncoder(critic.roberta, capacity=steps)

@@ -50,7 +50,7 @@ class Demonstrations:
     def __iter__(self) -> Iterator[Episode]:
         return iter(self._episodes)
 
-    def insert(self, episode: Episode, position: int = -1) -> None:
+    def insert(self, episode: Episode, position: int = 0) -> None:
         start = self._ends[-1] if self._ends else 0
         self._episodes.append(episode)
         self.positions.append(position)

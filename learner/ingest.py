@@ -89,6 +89,7 @@ class Ingest(Service):
         )
         messages.pack(Kind.WELCOME, self._pulse.to_fields() | self._welcome, body)  # fits the caps
         self._status = b"{}"
+        self._task_weights = b""
         self._actors: dict[str, ActorStatus] = {}
         self._peers: collections.OrderedDict[bytes, ActorStatus] = collections.OrderedDict()
         self._journal = journal
@@ -124,6 +125,12 @@ class Ingest(Service):
         """Sets what actors are told: the newest parameters and what to do."""
         with self._lock:
             self._pulse = self._pulse._replace(version=Version(lineage, version), mode=Mode(mode))
+
+    def set_task_weights(self, weights: Sequence[float] | None) -> None:
+        """Sets how often each task is to be played; None: as actors like."""
+        body = channel.pack_weights(None if weights is None else np.asarray(weights, np.float32))
+        with self._lock:
+            self._task_weights = body
 
     def set_status(self, status: dict[str, Any]) -> None:
         """Sets what dashboards are told about the learner; NumPy numbers are allowed."""
@@ -191,8 +198,8 @@ class Ingest(Service):
             status.episodes, status.spooled, status.dead = counts.values()
             now = time.monotonic()
             self._live = sum(now - actor.last_seen < LIVE_S for actor in self._actors.values())
-            told = self._told()
-        return messages.pack(Kind.PULSE, told)
+            told, weights = self._told(), self._task_weights
+        return messages.pack(Kind.PULSE, told, weights)
 
     def _told(self) -> dict[str, Any]:
         """What every actor is told; under the lock."""
@@ -211,7 +218,7 @@ class Ingest(Service):
         if episode_id in self._journal:
             self._count("duplicates")
         elif self._has_room(len(body)):
-            self._check_lag(decode_episode(header, body, self._spec))
+            self._check_source(decode_episode(header, body, self._spec))
             self._journal.append(episode_id, [header.raw, body])
             self._group.append(len(body))
         return lambda: self._acknowledge(episode_id)
@@ -232,8 +239,10 @@ class Ingest(Service):
             reply |= {"lineage": version.lineage, "version": version.step}
             return messages.pack(Kind.ACK, reply | self._budget.credit(self._live))
 
-    def _check_lag(self, episode: Episode) -> None:
-        """Raises STALE for an episode that is too old for the learner."""
+    def _check_source(self, episode: Episode) -> None:
+        """Raises BAD_VALUE for one that no actor has played, and STALE for one that is too old."""
+        if episode.source == "recorded":  # by whom, an actor can't know: it is for files
+            raise errors.WireError("BAD_VALUE", "An actor sends no recorded episodes.")
         if self._max_lag and episode.source == "policy":
             with self._lock:
                 lag = self._pulse.version.step - int(episode.trajectory.version.min())

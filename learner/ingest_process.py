@@ -28,7 +28,7 @@ from learner.journal import SEGMENT_BYTES, Journal
 
 MEMORY_BYTES = 2 * 1024**3
 REPORT_S = 1.0
-COMMANDS = ("consumed", "retain", "set_pulse", "set_status")
+COMMANDS = ("consumed", "retain", "set_pulse", "set_status", "set_task_weights")
 
 
 class IngestProcess:
@@ -124,6 +124,9 @@ class IngestProcess:
 
     def set_status(self, status: dict[str, Any]) -> None:
         self._tell("set_status", json.loads(json.dumps(status, default=float)))
+
+    def set_task_weights(self, weights: np.ndarray | None) -> None:
+        self._tell("set_task_weights", None if weights is None else weights.tolist())
 
     def _tell(self, command: str, *arguments: Any) -> None:
         """Sends what is new; what a dead process misses, the next one is told at its start."""

@@ -39,9 +39,7 @@ class Journal:
     `append` and `commit` belong to one thread; `retain` may be called from another.
     """
 
-    def __init__(
-        self, folder: pathlib.Path, segment_bytes: int = SEGMENT_BYTES, position: int = 0
-    ):
+    def __init__(self, folder: pathlib.Path, segment_bytes: int = SEGMENT_BYTES, position: int = 0):
         """Opens a journal, new or as a process that was killed left it: a torn end is cut off.
 
         Args:

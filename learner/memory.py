@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from common.types import Episode
+from common.types import Ending, Episode
 from learner.config import LearnerConfig
+from learner.curriculum import Curriculum
 from learner.demonstrations import Demonstrations
 from learner.monitor import Monitor
+from learner.offline import share_out
 from learner.priorities import EpisodeTerms, RunningMeans, priority
 from learner.replay import Entry, Replay
 from learner.state import StepReport
@@ -22,7 +24,7 @@ class Memory:
     """Demonstrations, replay, and the newest episodes for what is measured.
 
     A checkpoint has all of it but the episodes: those are in the journal, and it names them by the
-    numbers of their records.
+    numbers of their records, which are their positions here. Those of recorded ones are below 0.
     """
 
     def __init__(
@@ -30,15 +32,43 @@ class Memory:
         config: LearnerConfig,
         image_grid: tuple[int, int] | None,
         rng: np.random.Generator,
+        curriculum: Curriculum,
     ):
         unexpected = priority(EpisodeTerms(0.0, 0.0, 0.0), 1.0, 0.0, config.priority)
         self.replay = Replay(config.reinforce.replay_episodes, rng, largest=max(1.0, unexpected))
         self._priority = config.priority
+        self._offline_updates = config.offline.updates
         self._wanted = config.warm_start.demonstrations
         self._horizon, self._image_grid = max(config.horizon.values()), image_grid
         self.demonstrations = self._no_demonstrations()
         self.monitor = Monitor()
+        self.curriculum = curriculum
         self.means = RunningMeans()
+
+    def see(self, episode: Episode, position: int) -> None:
+        """Measures an episode that has arrived."""
+        self.monitor.add(episode, position)
+        if episode.source == "policy" and episode.ending is not Ending.TRUNCATED:
+            self.curriculum.see_outcome(episode.task_id, episode.success)
+
+    def insert(self, episode: Episode, position: int, fresh: bool = True) -> None:
+        """Adds an episode to replay; one that is filtered out is kept from samples."""
+        filtered = self._priority.successes_only and not episode.success
+        self.replay.insert(episode, 0.0 if filtered else None, fresh, position)
+
+    def take_recorded(self, episodes: Iterable[tuple[int, Episode]]) -> None:
+        """Shares recorded episodes out to the warm start and the replay; comes first.
+
+        Args:
+          episodes: With their positions, which are below 0.
+        """
+        share_out(episodes, self.demonstrations, self._wanted, self.insert_old, self._horizon)
+        if not self._offline_updates:
+            self.replay.inserted_steps = 0  # the bound on uses is by what is new
+
+    def insert_old(self, episode: Episode, position: int) -> None:
+        """Adds an episode to replay that waits for its turn by priority."""
+        self.insert(episode, position, fresh=False)
 
     def refresh(self, entries: Sequence[Entry], report: StepReport) -> None:
         """Gives the replay new priorities and value targets, of a step that looked at entries."""
@@ -52,12 +82,10 @@ class Memory:
                 float(report.entropy[rows].mean()),
             )
             self.means.update(terms)
-            weight = priority(
-                self.means.normalise(terms),
-                float(entry.episode.success),
-                float(report.instruction_value[rows.start]),
-                self._priority,
-            )
+            outcome = float(entry.episode.success)
+            expected = float(report.instruction_value[rows.start])
+            self.curriculum.see_value(entry.episode.task_id, expected)
+            weight = priority(self.means.normalise(terms), outcome, expected, self._priority)
             self.replay.update(entry.handle, weight, np.asarray(report.targets[rows]))
 
     def end_demonstrations(self) -> None:

@@ -24,7 +24,7 @@ class Monitor:
         self.positions: collections.deque[int] = collections.deque(maxlen=REMEMBERED)
         self._arrivals: collections.deque[float] = collections.deque(maxlen=NEWEST)
 
-    def add(self, episode: Episode, position: int = -1) -> None:
+    def add(self, episode: Episode, position: int = 0) -> None:
         """Takes an episode in; the success is that of the policy where the phone did not fail."""
         self._arrivals.append(time.monotonic())
         if episode.source == "policy" and episode.ending is not Ending.TRUNCATED:

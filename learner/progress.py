@@ -16,11 +16,12 @@ from common.errors import ConfigError
 class Progress:
     """Where a run is; saved with every checkpoint."""
 
-    phase: str = "warm start"  # then "reinforce", then "done"
+    phase: str = "warm start"  # then "offline" if that is asked for, "reinforce", "done"
     lineage: int = 0
     version: int = 0  # of the published parameters
     updates: int = 0
     demonstrations: int = 0
+    offline_updates: int = 0
     episodes: int = 0  # of the policy, in the phase "reinforce"
     wall_s: float = 0.0
     warm_start_step: int | None = None  # the checkpoint at the end of the warm start

@@ -27,7 +27,12 @@ class Entry(NamedTuple):
     handle: Handle
     episode: Episode
     targets: np.ndarray  # [T] float32, off-policy corrected value target, at first the outcome
-    position: int = -1  # of its record in the journal
+    position: int = 0  # of its record in the journal; below 0 it is recorded elsewhere
+
+    @property
+    def ages(self) -> bool:
+        """Whether its versions are this run's, so that it can expire."""
+        return self.position >= 0 and self.episode.source == "policy"
 
 
 class Replay:
@@ -59,12 +64,12 @@ class Replay:
         episode: Episode,
         weight: float | None = None,
         fresh: bool = True,
-        position: int = -1,
+        position: int = 0,
     ) -> Handle:
         """Adds an episode at `weight`, by default the largest so far; 0 keeps it from samples.
 
         One that is not `fresh` waits for its turn by priority. `position` is its record's number
-        in the journal.
+        in the journal; one below 0 was recorded elsewhere, and does not expire.
         """
         slot = self._next % len(self._entries)
         handle = Handle(slot, self._next // len(self._entries))
@@ -101,7 +106,7 @@ class Replay:
         while self._expired < self._next:
             entry = self._entries[self._expired % len(self._entries)]
             present = self._next - self._expired <= len(self._entries)
-            if present and entry and entry.episode.source == "policy":
+            if present and entry and entry.ages:
                 if int(entry.episode.trajectory.version[-1]) >= oldest:
                     return
                 if self._tree[entry.handle.slot] > 0:
@@ -165,10 +170,10 @@ class Replay:
         return list(chosen.values())
 
     def sample_uniform(self, count: int) -> list[Entry]:
-        """Draws up to `count` different episodes of the policy, each alike; for the critic."""
+        """Draws up to `count` different episodes of no expert, each alike; for the critic."""
         slots = self._rng.choice(len(self), min(count, len(self)), replace=False)
         entries = (self._entries[slot] for slot in slots)
-        return [entry for entry in entries if entry and entry.episode.source == "policy"]
+        return [entry for entry in entries if entry and entry.episode.source != "expert"]
 
     @property
     def positions(self) -> list[int]:

@@ -7,6 +7,7 @@ bytes for ever must not hold an actor for ever.
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import shutil
 import socket
@@ -14,6 +15,7 @@ import struct
 import subprocess
 import time
 
+from actors.device.causes import Cause, of_refusal
 from common.errors import ConfigError, DeviceError
 
 DEFAULT_PORT = 5037
@@ -127,6 +129,25 @@ class AdbServer:
         """Lets the server connect to a device at host:port; returns what it says about it."""
         return self.query(f"host:connect:{address}", timeout_s)
 
+    def redial(self, address: str, timeout_s: float = 15.0) -> str:
+        """Lets the server connect to host:port anew, also if it believes that it is connected."""
+        with contextlib.suppress(DeviceError):  # it was not connected
+            self.query(f"host:disconnect:{address}", timeout_s)
+        return self.dial(address, timeout_s)
+
+    def register(self, adb_port: int) -> None:
+        """Tells the server of an emulator on this machine, as emulators do when they start.
+
+        A server that was restarted looks for emulators on the ports 5555 to 5585 alone.
+        """
+        with Channel(self, f"host:emulator:{adb_port}", 5.0) as channel:
+            channel.send(f"host:emulator:{adb_port}")  # there is no answer
+
+    def reconnect(self, serial: str) -> None:
+        """Lets the server drop its connection to a phone and make a new one."""
+        with Channel(self, f"{serial}: reconnect", 5.0) as channel:
+            channel.request(f"host-serial:{serial}:reconnect")
+
     def shell(self, serial: str, command: str, timeout_s: float) -> tuple[bytes, bytes, int]:
         """Runs a command on a device.
 
@@ -160,7 +181,9 @@ class Channel:
             self._socket = socket.create_connection((server.host, server.port), timeout_s)
         except OSError as error:
             where = f"{server.host}:{server.port}"
-            raise DeviceError(f"{what}: no adb server at {where} ({error})") from error
+            raise DeviceError(
+                f"{what}: no adb server at {where} ({error})", Cause.NO_SERVER
+            ) from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def __enter__(self) -> Channel:
@@ -169,24 +192,30 @@ class Channel:
     def __exit__(self, *_: object) -> None:
         self._socket.close()
 
-    def request(self, service: str) -> None:
-        """Sends a request and waits for OKAY."""
+    def send(self, service: str) -> None:
+        """Sends a request."""
         data = service.encode()
         try:
             self._socket.settimeout(self._left_s())
             self._socket.sendall(b"%04x" % len(data) + data)
         except OSError as error:
             raise self._failure(error) from error
+
+    def request(self, service: str) -> None:
+        """Sends a request and waits for OKAY."""
+        self.send(service)
         status = self.read(4)
         if status != b"OKAY":
             said = self.read_text() if status == b"FAIL" else repr(status)
-            raise DeviceError(f"{self._what}: the adb server says {said!r}")
+            raise DeviceError(f"{self._what}: the adb server says {said!r}", of_refusal(said))
 
     def read_text(self) -> str:
         try:
             size = int(self.read(4), 16)
         except ValueError as error:
-            raise DeviceError(f"{self._what}: the adb server's answer has no length") from error
+            raise DeviceError(
+                f"{self._what}: the adb server's answer has no length", Cause.CUT
+            ) from error
         return self.read(size).decode(errors="replace")
 
     def read(self, size: int) -> bytes:
@@ -200,7 +229,9 @@ class Channel:
             except OSError as error:
                 raise self._failure(error) from error
             if count == 0:
-                raise DeviceError(f"{self._what}: the connection ended before the answer did")
+                raise DeviceError(
+                    f"{self._what}: the connection ended before the answer did", Cause.CUT
+                )
             have += count
         return bytes(data)
 
@@ -212,5 +243,5 @@ class Channel:
 
     def _failure(self, error: OSError) -> DeviceError:
         if isinstance(error, TimeoutError):
-            return DeviceError(f"{self._what} took over {self._timeout_s:g} s")
-        return DeviceError(f"{self._what}: {error}")
+            return DeviceError(f"{self._what} took over {self._timeout_s:.3g} s", Cause.HUNG)
+        return DeviceError(f"{self._what}: {error}", Cause.CUT)

@@ -20,9 +20,11 @@ MAX_STREAMS = 256
 FEATURES = "shell_v2,cmd,stat_v2,ls_v2,fixed_push_mkdir,sendrecv_v2,apex"
 
 _HEADER = struct.Struct("<6I")
-_CNXN, _OPEN, _OKAY, _WRTE, _CLSE = (
-    int.from_bytes(name, "little") for name in (b"CNXN", b"OPEN", b"OKAY", b"WRTE", b"CLSE")
+_CNXN, _OPEN, _OKAY, _WRTE, _CLSE, _AUTH = (
+    int.from_bytes(name, "little")
+    for name in (b"CNXN", b"OPEN", b"OKAY", b"WRTE", b"CLSE", b"AUTH")
 )
+_TOKEN, _PUBLIC_KEY = 1, 3  # of AUTH: what the host is to sign; its key, for a person to accept
 
 
 class ProtocolError(Exception):
@@ -73,6 +75,10 @@ class Stream:
             self._acknowledge()
         return data
 
+    def abort(self):
+        """Breaks the whole connection off."""
+        self._connection.abort()
+
     def receive(self, data: bytes):
         """Takes a packet from the host; the next one may come when this one was read."""
         if self._unacknowledged:
@@ -104,11 +110,22 @@ class Connection:
         writer: asyncio.StreamWriter,
         services: Services,
         banner: str,
+        greets: Callable[[], str] = lambda: "device",
     ):
+        """Serves a host.
+
+        Args:
+          reader: From the host.
+          writer: To the host.
+          services: Finds a service by its name.
+          banner: What the phone says about itself.
+          greets: How it answers a host that connects: as a "device", "unauthorized" or "offline".
+        """
         self._reader = reader
         self._writer = writer
         self._services = services
         self._banner = banner
+        self._greets = greets
         self._checksums = False
         self._streams: dict[int, tuple[Stream, asyncio.Task]] = {}
         self._last_id = 0
@@ -140,6 +157,9 @@ class Connection:
             self._writer.write(header)
             self._writer.write(payload)
 
+    def abort(self):
+        self._writer.transport.abort()
+
     async def drain(self):
         await self._writer.drain()
 
@@ -155,6 +175,9 @@ class Connection:
             raise ProtocolError("a packet before CNXN")
         elif command == _OPEN:
             self._open(first, payload)
+        elif command == _AUTH:
+            if first != _PUBLIC_KEY:  # nobody looks at the screen to accept it
+                self.send(_AUTH, _TOKEN, 0, bytes(20))
         elif command in (_WRTE, _OKAY, _CLSE):
             if second in self._streams:
                 self._pass_on(command, second, payload)
@@ -166,7 +189,11 @@ class Connection:
             raise ProtocolError("a maximum payload of 0")
         self._checksums = version < VERSION
         self.max_payload = min(max_payload, MAX_PAYLOAD)
-        self.send(_CNXN, min(version, VERSION), MAX_PAYLOAD, self._banner.encode())
+        greets = self._greets()
+        if greets == "unauthorized":
+            self.send(_AUTH, _TOKEN, 0, bytes(20))
+        elif greets == "device":
+            self.send(_CNXN, min(version, VERSION), MAX_PAYLOAD, self._banner.encode())
         self.connected.set()
 
     def _open(self, remote_id: int, payload: bytes):

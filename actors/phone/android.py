@@ -8,10 +8,12 @@ from __future__ import annotations
 import io
 import struct
 
+from actors.phone.faults import Faults
 from actors.phone.files import Files
 from actors.phone.phone import Phone
 
 NOW = 1_735_732_800  # 2025-01-01 12:00:00 UTC: the clock stands still, so that runs repeat
+ADB_KEYBOARD = "com.android.adbkeyboard/.AdbIME"  # can be installed, and then types anything
 
 _FORMAT_RGBA = 1
 _COLORSPACE_SRGB = 1
@@ -20,14 +22,23 @@ _COLORSPACE_SRGB = 1
 class Android:
     """One phone as adb sees it."""
 
-    def __init__(self, phone: Phone, serial: str = "emulator-5554", time_factor: float = 0.0):
+    def __init__(
+        self,
+        phone: Phone,
+        serial: str = "emulator-5554",
+        time_factor: float = 0.0,
+        faults: Faults | None = None,
+    ):
         """Wraps a phone.
 
         Args:
           phone: The phone, which this object owns from here on.
           serial: Its name in properties.
-          time_factor: How long gestures last in terms of what was asked; 0 is at once.
+          time_factor: How long gestures, apps and pages take, in terms of a real phone; 0 is at
+            once.
+          faults: What goes wrong; nothing by default.
         """
+        self.faults = faults or Faults()
         self.phone = phone
         self.serial = serial
         self.time_factor = time_factor
@@ -39,6 +50,7 @@ class Android:
         self.selected_at = -1  # revision of the screen at which Ctrl+A selected the field's text
         self.files = Files(NOW)
         self.properties = {
+            "debug.simphone.faults": str(self.faults),
             "ro.build.version.release": "13",
             "ro.build.version.sdk": "33",
             "ro.hardware": "simphone",
@@ -60,6 +72,22 @@ class Android:
         """Returns everything to a fresh phone with the layout of a seed."""
         self.phone.reset(seed)
         self._start()
+
+    def switch(self, switches: str):
+        """Sets which faults happen from here on; ValueError for unknown ones."""
+        self.faults.set(switches)
+        self.properties["debug.simphone.faults"] = str(self.faults)
+
+    @property
+    def input_size(self) -> tuple[int, int]:
+        """Width and height that `input` and `wm size` count in."""
+        width, height = self.phone.size
+        return (width // 2, height // 2) if "override" in self.faults.rates else (width, height)
+
+    @property
+    def types_anything(self) -> bool:
+        """Whether ADBKeyBoard is the keyboard."""
+        return self.phone.settings["secure"].get("default_input_method") == ADB_KEYBOARD
 
     @property
     def density(self) -> int:

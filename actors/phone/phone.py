@@ -56,6 +56,7 @@ class Phone:
       revision: Counts the changes of what the screen shows.
       focus: Id of the text field that has the keyboard, or None.
       typed: What was typed into it.
+      dialog: What the system's dialog over everything says, or "" if there is none.
     """
 
     def __init__(self, seed: int = 0, width: int = ui.WIDTH, height: int = ui.HEIGHT):
@@ -70,6 +71,8 @@ class Phone:
         self.settings = initial_settings(rng)
         self.focus: str | None = None
         self.typed = ""
+        self.dialog = ""
+        self._stuck = False
         self._installed: set[str] = set()
         # Titles of apps that were installed by a package the store does not know are the package.
         self._titles = {package: title for title, package in store.CATALOG.items()}
@@ -89,6 +92,8 @@ class Phone:
             self.focus, self.typed = None, ""  # the field is gone, and the keyboard with it
         if self.focus is not None:
             views = [*views, *ui.keyboard()]
+        if self.dialog:
+            views = [*views, *ui.dialog(self.dialog, self._wait, self._close)]
         background = ui.View("box", (0, 0, ui.WIDTH, ui.HEIGHT), color=self._app.background)
         views = [background, *views]
         if views != self._views:
@@ -125,11 +130,11 @@ class Phone:
             self._app.scroll(down=move_y < 0)
             self.refresh()
 
-    def type_text(self, text: str) -> bool:
-        """Appends printable ASCII to the focused field; False if there is none."""
+    def type_text(self, text: str, anything: bool = False) -> bool:
+        """Appends printable ASCII to the focused field, or anything; False if there is no field."""
         if self.focus is None:
             return False
-        self.typed = (self.typed + printable(text))[:MAX_TYPED]
+        self.typed = (self.typed + (text if anything else printable(text)))[:MAX_TYPED]
         self.refresh()
         return True
 
@@ -143,6 +148,12 @@ class Phone:
     def focus_on(self, field: str) -> None:
         """Gives a field the keyboard, empty: see App.field."""
         self.focus, self.typed = field, ""
+
+    def hang(self, stuck: bool = False) -> None:
+        """Lets the app in front stop answering; a stuck one's dialog never goes away."""
+        self.dialog = f"Application Not Responding: {self._app.package}"
+        self._stuck = stuck
+        self.refresh()
 
     # Apps.
 
@@ -221,6 +232,8 @@ class Phone:
         sx, sy = self.size[0] / ui.WIDTH, self.size[1] / ui.HEIGHT
         x0, y0, x1, y1 = view.bounds
         name = f"{self._app.package}:id/{view.id}" if view.id else ""
+        if view.id.startswith("android:"):
+            name = view.id  # the system's own
         return Node(
             text=view.text,
             content_desc=view.description,
@@ -234,6 +247,14 @@ class Phone:
             checked=bool(view.checked),
             scrollable=view.scrollable,
         )
+
+    def _wait(self) -> None:
+        if not self._stuck:
+            self.dialog = ""
+
+    def _close(self) -> None:
+        self._wait()
+        self._home()
 
     def _home(self) -> None:
         self.show(self._launcher)

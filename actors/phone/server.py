@@ -122,7 +122,8 @@ class PhoneServer:
     async def _serve(self, host: socket.socket):
         reader, writer = await asyncio.open_connection(sock=host)
         find = functools.partial(services.find, self.android)
-        connection = Connection(reader, writer, find, services.banner(self.android))
+        banner = services.banner(self.android)
+        connection = Connection(reader, writer, find, banner, self._greets)
         self._connections.add(connection)
         watching = asyncio.create_task(self._watch(connection))
         try:
@@ -131,6 +132,10 @@ class PhoneServer:
             watching.cancel()
             self._connections.discard(connection)
             self._changed.set()
+
+    def _greets(self) -> str:
+        rates = self.android.faults.rates
+        return next((state for state in ("offline", "unauthorized") if state in rates), "device")
 
     async def _watch(self, connection: Connection):
         await connection.connected.wait()

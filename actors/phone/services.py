@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import struct
 
@@ -49,6 +50,15 @@ async def _shell(android: Android, command: str, modes: list[str], stream: Strea
     """Runs one command, or lines from standard input if there is none."""
     host = _PacketHost(stream) if "v2" in modes else _PlainHost(stream)
     shell = Shell(android)
+    faults = android.faults
+    if command and not command.startswith("setprop debug.simphone"):  # which can end them
+        if faults.hit("hang"):
+            await asyncio.Event().wait()
+        if faults.hit("drop"):
+            stream.abort()
+        if faults.hit("cut"):
+            await stream.write(_PACKET.pack(_STDOUT, 100) + b"half")
+            return
     if command:
         await shell.run(command, host.streams)
     else:

@@ -75,6 +75,17 @@ def keyboard() -> list[View]:
     return [View("keyboard", (0, KEYBOARD_TOP, WIDTH, HEIGHT), id="keyboard", on_tap=lambda: None)]
 
 
+def dialog(text: str, wait: Callable[[], None], close: Callable[[], None]) -> list[View]:
+    """A dialog of the system; taps beside its buttons do nothing."""
+    return [
+        View("shade", (0, STATUS_BAR, WIDTH, HEIGHT), id="shade", on_tap=lambda: None),
+        View("box", (20, 240, 340, 420), color=PAPER),
+        View("label", (36, 256, 324, 300), text, INK, id="android:id/alertTitle"),
+        View("button", (36, 310, 324, 354), "Close app", id="android:id/aerr_close", on_tap=close),
+        View("button", (36, 364, 324, 408), "Wait", id="android:id/aerr_wait", on_tap=wait),
+    ]
+
+
 def app_bar(title: str, color: Color) -> View:
     return View("bar", (0, STATUS_BAR, WIDTH, APP_BAR), title, color)
 
@@ -125,9 +136,12 @@ class _Pen:
     def rectangle(
         self, box: Box, fill: Color | None, outline: Color | None = None, width: int = 1
     ) -> None:
-        x0, y0, x1, y1 = box
-        scaled = (x0 * self._x, y0 * self._y, x1 * self._x - 1, y1 * self._y - 1)
-        self._draw.rectangle(scaled, fill, outline, max(1, round(width * self._x)))
+        left, top = box[0] * self._x, box[1] * self._y
+        # On a small screen a thin line still has a pixel.
+        right, bottom = max(left, box[2] * self._x - 1), max(top, box[3] * self._y - 1)
+        self._draw.rectangle(
+            (left, top, right, bottom), fill, outline, max(1, round(width * self._x))
+        )
 
     def text(self, x: float, y: float, text: str, size: int, color: Color, most: int = 40) -> None:
         if not text:
@@ -227,6 +241,13 @@ def _keyboard(pen: _Pen, view: View) -> None:
     pen.rectangle((x0 + 90, y1 - 46, x1 - 90, y1 - 8), WHITE)
 
 
+def _shade(pen: _Pen, view: View) -> None:
+    """Darkens what is behind by lines, which need no blending."""
+    x0, y0, x1, y1 = view.bounds
+    for y in range(y0, y1, 8):
+        pen.rectangle((x0, y, x1, y + 4), FAINT)
+
+
 _DRAW: dict[str, Callable[[_Pen, View], None]] = {
     "bar": _bar,
     "box": _box,
@@ -237,4 +258,5 @@ _DRAW: dict[str, Callable[[_Pen, View], None]] = {
     "card": _card,
     "button": _button,
     "keyboard": _keyboard,
+    "shade": _shade,
 }

@@ -8,6 +8,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -41,6 +42,7 @@ class FakeDevice:
     """
 
     simulated = True
+    has_dialogs = False
     serial = "fake"
 
     def __init__(self) -> None:
@@ -78,9 +80,15 @@ class FakeDevice:
     def swipe(self, touch_yx: tuple[float, float], lift_yx: tuple[float, float]) -> None:
         self._note("swipe", touch_yx, lift_yx)
 
-    def type_text(self, text: str) -> None:
+    def type_text(self, text: str) -> str:
+        if not text.isascii():
+            return "untypable_text"
         self._note("type", text)
         self.count += 1
+        return ""
+
+    def dismiss_dialog(self) -> str:
+        return ""
 
     def key(self, name: str) -> None:
         self._note("key", name)
@@ -93,6 +101,31 @@ class FakeDevice:
         self.calls.append(call)
         if self.fail_at is not None and len(self.calls) >= self.fail_at:
             raise DeviceError("fake: gone")
+
+
+class FakePhone:
+    """A phone that is always ready, and notes what is done about it."""
+
+    restores = False
+    starts = 0
+
+    def __init__(self, device: FakeDevice | None = None):
+        self.device: Any = device or FakeDevice()
+        self.recoveries: list[bool] = []
+        self.restored = 0
+        self.fails: list[DeviceError] = []  # raised by the next recoveries
+
+    def restore(self, on_wait: Callable[[], None] = lambda: None) -> None:
+        self.restored += 1
+
+    def recover(self, hard: bool = False, on_wait: Callable[[], None] = lambda: None) -> None:
+        self.recoveries.append(hard)
+        on_wait()
+        if self.fails:
+            raise self.fails.pop(0)
+
+    def close(self) -> None:
+        pass
 
 
 Answer = Callable[[str, socket.socket], None]

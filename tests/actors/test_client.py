@@ -272,7 +272,7 @@ def test_stop_ends_the_wait_for_room(publisher, start_learner, make_client):
 
 def test_what_is_for_another_run_is_kept_aside_with_the_reason(learner, make_client, tmp_path):
     with Spool(tmp_path / "spool-test") as spool:
-        spool.put(encode_episode(make_episode(0, boot="old"), "another run"))
+        spool.put(encode_episode(make_episode(0, boot="old"), run="another run"))
     with make_client(learner) as client:
         client.connect(5)
         client.send(make_episode(0))
@@ -508,3 +508,23 @@ def test_heartbeats_go_on_during_a_long_download(learner, publisher, client, mon
     monkeypatch.setattr(publisher, "_chunk", lambda *a: time.sleep(0.05) or original(*a))
     client.fetch(None, timeout_s=5)
     assert learner.counters["heartbeats"] >= 3
+
+
+def test_the_weights_of_the_tasks_come_with_the_pulse(learner, client):
+    weights = np.array([0.25, 0.75, 0.0], np.float32)
+    learner.set_task_weights(weights)
+    eventually(
+        lambda: client.task_weights is not None, meanwhile=lambda: client.heartbeat("exploring")
+    )
+    np.testing.assert_array_equal(client.task_weights, weights)
+    learner.set_task_weights(None)  # actors choose for themselves
+    eventually(lambda: client.task_weights is None, meanwhile=lambda: client.heartbeat("exploring"))
+
+
+def test_weights_that_are_none_are_counted_and_not_used(learner, client):
+    learner.set_task_weights(np.array([1.0, np.nan], np.float32))
+    eventually(
+        lambda: client.counters["bad_replies"] > 0,
+        meanwhile=lambda: client.heartbeat("exploring"),
+    )
+    assert client.task_weights is None

@@ -10,14 +10,17 @@ import pytest
 from actors import loop
 from actors.evaluators.state import StateJudge
 from actors.loop import Actor, ActorConfig
+from actors.retries import Retries, Retry
 from actors.session import Settings
+from actors.supervise import Budget, Supervisor
 from actors.welcome import Welcome
 from common.channel import Mode, Pulse
 from common.errors import ConfigError, DeviceError
 from common.models import autoui, vision
 from common.models.distribution import FREE
+from common.tasks import digest, load_tasks
 from common.types import Ending, Episode, Version
-from tests.actors.fakes import FakeDevice
+from tests.actors.fakes import FakeDevice, FakePhone
 
 TASKS = """
 tasks:
@@ -30,6 +33,8 @@ tasks:
 
 class FakeClient:
     """Gives a pulse for each poll from a script that a test writes."""
+
+    task_weights = None
 
     def __init__(self, welcome: Welcome, pulses: Iterator[Pulse], params: dict):
         self.welcome = welcome
@@ -62,15 +67,6 @@ class FakeClient:
         return True
 
 
-class WaitingDevice(FakeDevice):
-    def __init__(self):
-        super().__init__()
-        self.waits = 0
-
-    def wait_ready(self, timeout_s: float) -> None:
-        self.waits += 1
-
-
 def pulse(mode: Mode, step: int = -1) -> Pulse:
     return Pulse("run", "life", Version(0, step), mode, "config")
 
@@ -83,6 +79,8 @@ def make(tokenizer, config, params, tmp_path):
     def build(
         pulses: list[Pulse],
         device: FakeDevice | None = None,
+        phone: FakePhone | None = None,
+        synchronous: bool = False,
         extractor: vision.Extractor = vision.extractor,
         weights: dict = params,
         **settings,
@@ -99,8 +97,16 @@ def make(tokenizer, config, params, tmp_path):
         body = tokenizer.to_json().encode()
         welcome = Welcome("run", "life", "config", "tcp://x:1", 2.0, told, body, 0)
         client = FakeClient(welcome, iter(pulses), weights)
-        device = device or WaitingDevice()
-        actor = Actor(client, device, StateJudge(), ActorConfig("a", "b"), extractor)
+        phone = phone or FakePhone(device)
+        actor = Actor(
+            client,
+            phone,
+            StateJudge(),
+            ActorConfig("a", "b", synchronous=synchronous),
+            Retries(tmp_path / "retries", patience_s=0.0),
+            supervisor=Supervisor(phone, Budget(backoff_s=0.0)),
+            extractor=extractor,
+        )
         return actor, client
 
     return build
@@ -117,6 +123,25 @@ def test_it_explores_with_the_newest_parameters(make):
     assert {e.ending for e in client.sent} == {Ending.HORIZON}
     assert len({e.seed for e in client.sent}) == 5
     assert client.states == ["exploring"] * 10
+
+
+def test_it_plays_what_the_learner_wants_played(make, tmp_path):
+    actor, client = make([pulse(Mode.EXPLORE, 3)] * 6)
+    (tmp_path / "tasks.yaml").write_text(TASKS + TASKS.replace("count", "c2").split("tasks:\n")[1])
+    client.task_weights = np.array([0.0, 1.0], np.float32)
+    actor.run()
+    assert [e.task_id for e in client.sent] == ["c2"] * 5
+
+
+def test_the_learners_tasks_are_this_machines_or_it_says_so(make, tmp_path):
+    told = digest(load_tasks(str(tmp_path / "tasks.yaml")))
+    actor, client = make([pulse(Mode.EXPLORE, 3)] * 2, tasks_digest=told)
+    actor.run()
+    assert len(client.sent) == 1
+    (tmp_path / "tasks.yaml").write_text(TASKS.replace("id: count", "id: other"))
+    actor, _ = make([pulse(Mode.EXPLORE, 3)] * 2, tasks_digest=told)
+    with pytest.raises(ConfigError, match="Give both the same file"):
+        actor.run()
 
 
 def test_it_records_the_features_that_the_model_takes(make, config):
@@ -149,7 +174,7 @@ def test_it_waits_while_there_is_nothing_to_do(make):
 
 
 def test_a_phone_without_an_expert_does_not_demonstrate(make):
-    device = WaitingDevice()
+    device = FakeDevice()
     device.simulated = False
     actor, client = make([pulse(Mode.DEMONSTRATE)] * 4, device)
     actor.run()
@@ -216,25 +241,74 @@ class _Replaceable:
         return _Replaceable(self._welcome, settings)
 
 
-def test_a_phone_that_fails_is_waited_for_but_not_for_ever(make):
-    device = WaitingDevice()
-    device.fail_at = 1
-    actor, client = make([pulse(Mode.EXPLORE, 1)] * 99, device)
-    with pytest.raises(DeviceError, match=r"5 times.*gone"):
+def test_a_phone_that_fails_is_recovered_but_not_for_ever(make):
+    phone = FakePhone()
+    phone.device.fail_at = 1
+    actor, client = make([pulse(Mode.EXPLORE, 1)] * 99, phone=phone)
+    with pytest.raises(DeviceError, match=r"6 times in a row.*gone"):
         actor.run()
-    assert device.waits == loop.DEVICE_FAILURES - 1
+    assert phone.recoveries == [False, False, True, True, True]
     assert not client.sent
+    assert actor.counts["begun"] == actor.counts["unstarted"] == 6
 
 
-def test_a_phone_that_fails_in_an_episode_truncates_it(make):
-    device = WaitingDevice()
-    device.count = 0
-    actor, client = make([pulse(Mode.EXPLORE, 1)] * 3, device, horizon={"general": 6})
-    device.wait_ready = lambda timeout_s: setattr(device, "fail_at", None)
-    device.fail_at = 4  # reset and checks are 2 calls, and so is each step: tokens mean nothing
+def test_a_phone_that_fails_in_an_episode_truncates_it_and_it_is_played_again(make):
+    class Phone(FakePhone):
+        def recover(self, hard=False, on_wait=lambda: None):
+            super().recover(hard, on_wait)
+            self.device.fail_at = None
+
+    phone = Phone()
+    phone.device.fail_at = 4  # reset and its check are 2 calls, a step without a meaning is 1
+    actor, client = make([pulse(Mode.EXPLORE, 1)] * 4, phone=phone, horizon={"general": 6})
     actor.run()
-    assert [e.ending for e in client.sent][:2] == [Ending.TRUNCATED, Ending.HORIZON]
-    assert client.sent[0].trajectory.mask[-1] == 0
+    cut, again, other = client.sent
+    assert (cut.ending, again.ending) == (Ending.TRUNCATED, Ending.HORIZON)
+    assert cut.cause == "device: fake: gone"
+    assert (cut.task_id, cut.seed) == (again.task_id, again.seed) != (other.task_id, other.seed)
+    assert cut.trajectory.mask[-1] == 0
+    counts = actor.counts
+    assert (counts["begun"], counts["done"], counts["truncated"], counts["retried"]) == (3, 2, 1, 1)
+
+
+def test_an_episode_that_always_fails_is_given_up(make, tmp_path):
+    Retries(tmp_path / "retries").put(Retry("count", 5, 2, "other"))  # its third try comes
+    phone = FakePhone()
+    phone.device.fail_at = 1
+    actor, _ = make([pulse(Mode.EXPLORE, 1)] * 2, phone=phone)
+    actor.run()
+    assert (actor.counts["retried"], actor.counts["given_up"]) == (1, 1)
+
+
+def test_a_retry_of_another_run_s_task_is_counted_and_left(make, tmp_path):
+    Retries(tmp_path / "retries").put(Retry("of another run", 5, 1, "other"))
+    actor, client = make([pulse(Mode.EXPLORE, 1)] * 2)
+    actor.run()
+    assert client.sent[0].task_id == "count"
+    assert (actor.counts["retried"], actor.counts["given_up"]) == (0, 1)
+
+
+def test_stop_ends_the_wait_for_a_phone(make):
+    phone = FakePhone()
+    phone.device.fail_at = 1
+    actor, client = make([pulse(Mode.EXPLORE, 1)] * 2, phone=phone)
+
+    def beat(state: str, detail: str = "") -> None:
+        client.states.append(state)
+        if client.states.count("recovering") == 2:
+            client.pulse = pulse(Mode.STOP)
+
+    client.heartbeat = beat
+    actor.run()
+    assert phone.recoveries == [False]
+
+
+def test_synchronous_actors_play_one_episode_with_each_version(make):
+    pulses = [pulse(Mode.EXPLORE, step) for step in (3, 3, 3, 3, 3, 3, 4, 7)]
+    actor, client = make(pulses, synchronous=True)
+    actor.run()
+    assert [int(e.trajectory.version[0]) for e in client.sent] == [3, 4, 7]
+    assert client.states.count("waiting") == 2
 
 
 @pytest.mark.parametrize(

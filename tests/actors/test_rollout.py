@@ -7,6 +7,7 @@ from actors.environment import Observation, PhoneEnvironment
 from actors.evaluators.state import StateJudge
 from actors.policy import Decision
 from actors.rollout import Move, Signature, run_episode
+from common.errors import DeviceError
 from common.types import Ending, Episode
 from tests.actors.fakes import COMPLETE, NOTHING, TAP, FakeDevice, task
 
@@ -77,10 +78,11 @@ def test_a_device_failure_leaves_its_last_state_to_bootstrap_from():
     assert rows(episode) == [(0, 1, 1), (0, 1, 0)]
 
 
-def test_an_episode_that_fails_in_its_first_step_is_none():
+def test_a_phone_that_fails_before_the_first_outcome_is_its_owner_s_business():
     device = FakeDevice()
     device.fail_at = 3
-    assert run(9, TAP, device=device) is None
+    with pytest.raises(DeviceError, match="gone"):
+        run(9, TAP, device=device)
 
 
 def test_disturbances_are_played_and_not_recorded():

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from common import channel, keys
+from common import channel, handshakes, keys
 from common.errors import ConfigError
 from common.keys import ActorKeys, LearnerKeys
 from common.types import Version
@@ -18,7 +18,7 @@ from tests.actors.test_client import Client, Learner, params
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(channel, "FAILED_HANDSHAKES_S", 0.5)
+    monkeypatch.setattr(handshakes, "FAILING_S", 0.5)
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +115,7 @@ def test_a_proxy_whose_learner_is_away_does_not_end_an_actor(learner_with, clien
                 with contextlib.suppress(TimeoutError):
                     proxy.accept()[0].close()
                     hung_up += 1
-        assert hung_up > channel.FAILED_HANDSHAKES
+        assert hung_up > handshakes.FAILURES
 
 
 def test_secrets_are_for_their_owner_alone(folder, tmp_path):

@@ -43,7 +43,7 @@ class Peer:
 
     def deliver(self, number, **changes):
         made = dataclasses.replace(episode(2, seq=number, vocab=4096), **changes)
-        return self.ask(encode_episode(made, "r"))[0]
+        return self.ask(encode_episode(made, run="r"))[0]
 
     def close(self):
         self.socket.close(0)
@@ -119,7 +119,7 @@ def test_malformed_messages_are_counted_by_code_and_the_next_episode_accepted(se
             "BAD_HEADER": [b"\xc1", b""],
             "TOO_LARGE": [bytes(70_000), b""],
             "BAD_SCHEMA": messages.pack("NONSENSE", {}),
-            "BAD_VALUE": encode_episode(episode(2, seq=4094, vocab=4096), "r"),
+            "BAD_VALUE": encode_episode(episode(2, seq=4094, vocab=4096), run="r"),
         }
         for code, frames in bad.items():
             header, _ = peer.ask(frames)
@@ -129,6 +129,17 @@ def test_malformed_messages_are_counted_by_code_and_the_next_episode_accepted(se
         assert ingest.counters["refused"] == len(bad)
         assert is_ack(peer.deliver(0), 0)
         assert stored(ingest) == [0]
+
+
+def test_an_actor_cannot_send_what_only_files_hold(serving):
+    made = episode(2)
+    made.trajectory.version[:] = -1
+    with serving() as (ingest, peer):
+        peer.hello()
+        frames = encode_episode(dataclasses.replace(made, source="recorded"), run="r")
+        header, _ = peer.ask(frames)
+        assert (header.type, header.text("code")) == (Kind.REFUSE, "BAD_VALUE")
+        assert stored(ingest) == []
 
 
 def test_noise_does_not_stop_the_thread(serving):
@@ -198,7 +209,7 @@ def test_an_episode_is_acknowledged_after_its_commit_and_many_share_one(serving,
 
         monkeypatch.setattr(os, "fdatasync", sync)
         for number in range(9):
-            peer.socket.send_multipart(encode_episode(episode(2, seq=number, vocab=4096), "r"))
+            peer.socket.send_multipart(encode_episode(episode(2, seq=number, vocab=4096), run="r"))
         assert not peer.socket.poll(200) and ingest.wait(0, 0) == 0
         released.set()
         answers = []
@@ -238,7 +249,7 @@ def no_room(descriptor):
 def test_episodes_of_another_run_or_actor_are_refused(serving):
     with serving() as (ingest, peer):
         peer.hello()
-        header, _ = peer.ask(encode_episode(episode(2, vocab=4096), "another"))
+        header, _ = peer.ask(encode_episode(episode(2, vocab=4096), run="another"))
         assert (header.type, header.text("code")) == (Kind.REFUSE, "WRONG_RUN")
         assert peer.deliver(0, actor="someone").text("code") == "BAD_VALUE"
         assert ingest.wait(0, 0) == 0

@@ -57,7 +57,7 @@ def test_a_smaller_replay_keeps_the_newest_and_a_lost_episode_is_left_out():
 
 def test_all_that_is_remembered_comes_back(caplog):
     config = LearnerConfig()
-    memory = Memory(config, (2, 2), np.random.default_rng(0))
+    memory = Memory(config, (2, 2), np.random.default_rng(0), Curriculum([], config.curriculum))
     made = {n: episode(3, seq=n) for n in range(30)}
     for n in range(10):
         memory.demonstrations.insert(made[n], n)
@@ -70,7 +70,7 @@ def test_all_that_is_remembered_comes_back(caplog):
     assert memory.live().tolist() == list(range(30))
 
     def restored(episodes):
-        again = Memory(config, (2, 2), np.random.default_rng(0))
+        again = Memory(config, (2, 2), np.random.default_rng(0), Curriculum([], config.curriculum))
         again.restore(memory.save(), lambda wanted: {p: episodes[p] for p in wanted & {*episodes}})
         return again
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+
 from actors.phone.process import Call, options
 
 RESET = "org.simphone.RESET"
@@ -65,6 +67,9 @@ def _start(call: Call, args: list[str]) -> int | None:
     call.print(f"Starting: {_describe(flags)}")
     phone = call.android.phone
     target, url = _resolve(flags)
+    if call.android.faults.hit("am_error"):
+        what = f"Activity class {{{component(target or '')}}} does not exist."
+        return call.error(f"Error type 3\nError: {what}", 0)
     if target is None:
         return call.error(
             f"Error: Activity not started, unable to resolve {_describe(flags)}",
@@ -122,6 +127,9 @@ def _broadcast(call: Call, args: list[str]) -> int | None:
         if not seed.isdecimal():
             return call.error(f"Error: {RESET} needs --ei seed N, a number from 0", 255)
         call.android.reset(int(seed))
+    if action == "ADB_INPUT_B64" and call.android.types_anything:
+        text = base64.b64decode(extras.get("msg", "")).decode(errors="replace")
+        call.android.phone.type_text(text, anything=True)
     suffix = " (has extras)" if extras else ""
     call.print(f"Broadcasting: {_describe(flags)[:-1]}flg=0x400000 }}{suffix}")
     call.print("Broadcast completed: result=0")

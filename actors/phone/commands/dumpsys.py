@@ -21,6 +21,9 @@ def dumpsys(call: Call) -> int | None:
 def _window(call: Call, args: list[str]):
     width, height = call.android.phone.size
     front = component(call.android.phone.foreground)
+    focus = [f"  mCurrentFocus=Window{{a1b2c3d u0 {call.android.phone.dialog or front}}}"]
+    if call.android.faults.hit("no_focus"):
+        focus = []
     if args[:1] != ["displays"]:
         call.print("WINDOW MANAGER WINDOWS (dumpsys window windows)")
         call.print(f"  Window #0 Window{{a1b2c3d u0 {front}}}:", "    mHasSurface=true")
@@ -29,7 +32,7 @@ def _window(call: Call, args: list[str]):
         "  Display: mDisplayId=0",
         f"    init={width}x{height} {call.android.density}dpi cur={width}x{height}",
         "    mCurrentRotation=ROTATION_0",
-        f"  mCurrentFocus=Window{{a1b2c3d u0 {front}}}",
+        *focus,
         f"  mFocusedApp=ActivityRecord{{e4f5a6b u0 {call.android.phone.foreground} t12}}",
     )
 

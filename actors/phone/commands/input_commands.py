@@ -71,12 +71,19 @@ async def input_(call: Call) -> int | None:
     function = _SUBCOMMANDS.get(name)
     if function is None:
         return call.error(f"Error: Unknown command: {name}", 255)
+    before, dialog = call.android.phone.revision, call.android.phone.dialog
     try:
-        return await function(call, args)
+        status = await function(call, args)
     except IndexError:
         return _exception(call, name, f'IllegalArgumentException: Argument expected after "{name}"')
     except ValueError as error:
         return _exception(call, name, f"NumberFormatException: {error}")
+    android = call.android
+    if android.time_factor and android.phone.revision != before:  # an app or a page appears
+        await asyncio.sleep(android.faults.heavy_tailed_s() * android.time_factor)
+    if not dialog and android.faults.hit("anr"):  # what answers a dialog is no app's business
+        android.phone.hang(stuck="anr_stuck" in android.faults.rates)
+    return status
 
 
 def _exception(call: Call, name: str, message: str) -> int:
@@ -84,11 +91,18 @@ def _exception(call: Call, name: str, message: str) -> int:
 
 
 async def _tap(call: Call, args: list[str]):
-    call.android.phone.tap(_pixel(args[0]), _pixel(args[1]))
+    call.android.phone.tap(*_point(call, args[0], args[1]))
+
+
+def _point(call: Call, x: str, y: str) -> tuple[float, float]:
+    """Turns what `input` counts in into pixels of the screen."""
+    (width, height), (input_width, input_height) = call.android.phone.size, call.android.input_size
+    return _pixel(x) * width / input_width, _pixel(y) * height / input_height
 
 
 async def _swipe(call: Call, args: list[str]):
-    x1, y1, x2, y2 = map(_pixel, (args[0], args[1], args[2], args[3]))
+    x1, y1 = _point(call, args[0], args[1])
+    x2, y2 = _point(call, args[2], args[3])
     duration_ms = int(args[4]) if len(args) > 4 and args[4] else _SWIPE_MS
     if duration_ms < 0:
         duration_ms = _SWIPE_MS
@@ -112,6 +126,8 @@ async def _text(call: Call, args: list[str]) -> int | None:
     if not text.isascii():
         message = "NullPointerException: Attempt to get length of null array"
         return _exception(call, "text", message)
+    if call.android.faults.hit("lost_text"):
+        return None
     _delete_selection(call)
     first, *lines = text.split("\n")
     call.android.phone.type_text(_printable(first))

@@ -61,6 +61,9 @@ def _apk(package: str) -> str:
 
 
 def _path(call: Call, words: list[str]) -> int | None:
+    if words[:1] == ["android"]:  # the system's own
+        call.print("package:/system/framework/framework-res.apk")
+        return None
     if not words or words[0] not in call.android.phone.packages:
         return 1
     call.print(f"package:{_apk(words[0])}")

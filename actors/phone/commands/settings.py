@@ -44,6 +44,8 @@ def settings(call: Call) -> int | None:
 
 def getprop(call: Call):
     properties = call.android.properties
+    if "slow_boot" in call.android.faults.rates:
+        properties = {**properties, "sys.boot_completed": "", "init.svc.bootanim": "running"}
     if call.args:
         default = call.args[1] if len(call.args) > 1 else ""
         call.print(properties.get(call.args[0], default))
@@ -56,6 +58,11 @@ def setprop(call: Call) -> int | None:
         return call.error("setprop: Need 2 arguments")
     if call.args[0].startswith("ro."):
         return call.error(f"Failed to set property '{call.args[0]}' to '{call.args[1]}'.")
+    if call.args[0] == "debug.simphone.faults":
+        try:
+            call.android.switch(call.args[1])
+        except ValueError as error:
+            return call.error(f"setprop: {error}")
     call.android.properties[call.args[0]] = call.args[1]
     return None
 

@@ -7,6 +7,7 @@ import inspect
 import re
 import time
 
+from actors.phone.android import ADB_KEYBOARD
 from actors.phone.commands import activity, package, screen, settings
 from actors.phone.process import Call, options
 
@@ -160,14 +161,20 @@ def pidof(call: Call) -> int | None:
 
 
 def ime(call: Call) -> int | None:
+    """ime list [-a] [-s], ime enable|set|reset METHOD"""
+    methods = ["com.android.inputmethod.latin/.LatinIME"]
+    if ADB_KEYBOARD.partition("/")[0] in call.android.phone.packages:
+        methods.append(ADB_KEYBOARD)
     if call.args[:1] == ["list"]:
-        call.print("com.android.inputmethod.latin/.LatinIME")
+        call.print(*methods)
     elif call.args[:1] not in (["enable"], ["set"], ["reset"]):
         return call.error("Usage: ime list|enable|set", 255)
-    elif call.args[1:] not in ([], ["com.android.inputmethod.latin/.LatinIME"]):
+    elif any(method not in methods for method in call.args[1:]):
         return call.error(
             f"Unknown input method {call.args[1]} cannot be selected for user #0", 255
         )
+    elif call.args[:1] == ["set"]:
+        call.android.phone.settings["secure"]["default_input_method"] = call.args[1]
     return None
 
 

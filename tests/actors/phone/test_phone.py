@@ -81,6 +81,14 @@ def test_nothing_that_a_user_does_breaks_it(size):
     assert len(seen) > 5
 
 
+def test_the_smallest_screen_shows_all_that_a_user_does():
+    simulation = Simulation(7, 120, 214)
+    rng = random.Random(1)
+    for _ in range(500):
+        simulation.disturb(rng)
+        assert simulation.phone.render().size == (120, 214)
+
+
 URIS = (
     "content://com.android.deskclock/alarms",
     "content://com.android.deskclock/timers",
