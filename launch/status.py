@@ -107,9 +107,15 @@ def about_actors(status: dict[str, Any]) -> Iterator[tuple[str, ...]]:
             version,
             str(actor["episodes"]),
             str(actor["spooled"]),
-            str(actor["dead"]),
+            _dead(actor),
             actor["detail"],
         )
+
+
+def _dead(actor: dict[str, Any]) -> str:
+    """Returns how many episodes were refused for good, and why its messages were."""
+    reasons = ", ".join(f"{code} {count}" for code, count in sorted(actor["refused"].items()))
+    return f"{actor['dead']}" + (f" ({reasons})" if reasons else "")
 
 
 def _short(value: float | str) -> str:

@@ -20,7 +20,8 @@ class ActorStatus:
     version: tuple[int, int] | None = None  # lineage and step of its parameters
     episodes: int = 0  # delivered, as the actor counts them
     spooled: int = 0  # in its spool
-    dead: int = 0  # refused for good
+    dead: int = 0  # refused for good, as the actor counts them
+    refused: dict[str, int] = dataclasses.field(default_factory=dict)  # by code, of this connection
 
     def to_dict(self, now: float) -> dict[str, Any]:
         fields = dataclasses.asdict(self)

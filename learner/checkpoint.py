@@ -113,7 +113,7 @@ class Checkpoints:
           ConfigError: It has none, because another version wrote it.
         """
         step = self._manager.latest_step()
-        metadata = self._manager.item_metadata(step)["memory"]
+        metadata = self._manager.item_metadata(step).get("memory")
         if metadata is None:
             raise ConfigError(
                 f"Checkpoint {step} in {self._folder} does not say what was in replay: another "

@@ -33,6 +33,9 @@ class Feed:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._reader.close()
 
     @property

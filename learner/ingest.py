@@ -279,6 +279,15 @@ class Ingest(Service):
             self._end = self._journal.end
             self._arrived.notify()
 
+    def _refused(self, peer: bytes, code: str) -> None:
+        if (status := self._peers.get(peer)) is not None:
+            with self._lock:
+                status.refused[code] = status.refused.get(code, 0) + 1
+
+    def _describe(self, peer: bytes, name: str) -> str:
+        status = self._peers.get(peer)
+        return super()._describe(peer, name) if status is None else f"actor {status.actor}"
+
     def _status_reply(self) -> list[bytes]:
         actors, counters = self.actors, self.counters
         with self._lock:

@@ -194,6 +194,7 @@ class Replay:
             ),
             "steps": np.array([len(entry.targets) for entry in entries], np.int64),
             "targets": np.concatenate([np.zeros(0, np.float32), *(e.targets for e in entries)]),
+            "ring": np.array([ring, self._next], np.int64),
             "largest": np.array(self._largest, np.float64),
             "counts": np.array([getattr(self, name) for name in _COUNTS]),
             # How far these went, from the oldest.
@@ -208,8 +209,13 @@ class Replay:
           saved: Of a replay of any capacity.
           episodes: By position; those that are missing are left out.
         """
+        ring, end = saved["ring"].tolist()
+        positions = saved["positions"].tolist()
+        if ring == len(self._entries) and all(position in episodes for position in positions):
+            self._next = end - len(positions)  # in the same slots, draws go on as they would have
+        first = self._next
         targets = np.split(saved["targets"], np.cumsum(saved["steps"])[:-1])
-        for row, position in enumerate(saved["positions"].tolist()):
+        for row, position in enumerate(positions):
             if position in episodes:
                 fresh = bool(saved["fresh"][row])
                 weight = float(saved["weights"][row])
@@ -218,4 +224,5 @@ class Replay:
         self._largest = float(saved["largest"])
         for name, count in zip(_COUNTS, saved["counts"].tolist(), strict=True):
             setattr(self, name, count)
-        self._expired, self._swept = int(saved["expired"]), int(saved["swept"])
+        self._expired = first + int(saved["expired"])
+        self._swept = self._next + int(saved["swept"])

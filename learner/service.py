@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Self
 
@@ -12,6 +13,7 @@ import zmq
 
 from common import channel, errors, messages
 from common.keys import Door, LearnerKeys
+from learner.offenders import PARK_S, Offenders
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +54,7 @@ class Service:
             raise
         self._lock = threading.Lock()
         self._counters: collections.Counter[str] = collections.Counter()
+        self._offenders = Offenders()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=type(self).__name__, daemon=True)
 
@@ -91,6 +94,14 @@ class Service:
         """Returns the reply to a message; a WireError becomes a REFUSE."""
         raise NotImplementedError
 
+    def _refused(self, peer: bytes, code: str) -> None:
+        """Takes note of a refusal, which is counted already."""
+
+    def _describe(self, peer: bytes, name: str) -> str:
+        """Returns how people know a peer."""
+        del peer
+        return f"the peer {name}"
+
     def _close_context(self) -> None:
         if self._door is not None:
             self._door.close()
@@ -112,15 +123,20 @@ class Service:
         """Answers what waits: commits cost milliseconds, so many share one."""
         group, size = list[tuple[bytes, Reply]](), 0
         while len(group) < self.group_size and size < GROUP_BYTES and self._socket.poll(0):
-            peer, *frames = self._socket.recv_multipart()
+            received = self._socket.recv_multipart(copy=False)
+            peer, *frames = (frame.bytes for frame in received)
             size += sum(map(len, frames))
-            group.append((peer, self._reply(peer, frames)))
+            name = peer.hex() if self._door is None else str(received[-1].get("User-Id"))
+            if self._offenders.is_parked(name, time.monotonic()):
+                self._count("parked")
+            else:
+                group.append((peer, self._reply(peer, name, frames)))
         self._commit()
         for peer, reply in group:
             if not channel.send(self._socket, [peer, *(reply() if callable(reply) else reply)]):
                 self._count("replies_lost")
 
-    def _reply(self, peer: bytes, frames: list[bytes]) -> Reply:
+    def _reply(self, peer: bytes, name: str, frames: list[bytes]) -> Reply:
         self._count("received")
         header = None
         try:
@@ -129,7 +145,14 @@ class Service:
         except errors.WireError as error:
             self._count(f"refused/{error.code}")
             self._count("refused")
-            logger.warning("Refused a message. %s", error)
+            self._refused(peer, error.code)
+            logger.warning("Refused a message of %s. %s", self._describe(peer, name), error)
+            if self._offenders.refused(name, error.code, time.monotonic()):
+                logger.error(
+                    "Nothing of %s is read for %.0f s: it has sent too many such messages.",
+                    self._describe(peer, name),
+                    PARK_S,
+                )
             fields = {"code": error.code, "reason": error.message[:MAX_REASON]}
             return messages.pack(channel.Kind.REFUSE, fields | _episode_id(header))
 

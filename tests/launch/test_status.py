@@ -29,6 +29,7 @@ def actor(**changes):
         "episodes": 3,
         "spooled": 1,
         "dead": 0,
+        "refused": {},
     } | changes
 
 
@@ -57,6 +58,8 @@ def test_a_lost_actor_and_a_late_one_are_named():
 
 
 def test_drops_come_with_their_reasons():
+    found = rows(fine=actor(), bad=actor(dead=2, refused={"STALE": 2, "BAD_VALUE": 1}))
+    assert [found[name][7] for name in ("fine", "bad")] == ["0", "2 (BAD_VALUE 1, STALE 2)"]
     said = "\n".join(status.about_learner(SNAPSHOT))
     assert "Run r: explore, version 2.9" in said
     assert "phase reinforce, elapsed_s 12.35" in said and "success" not in said

@@ -44,8 +44,8 @@ def test_actors_get_the_merged_policy_that_is_saved_also_after_a_restart(tmp_pat
     for lineage in (1, 2):
         with learner(tmp_path, **LORA) as made:
             if lineage == 1:  # as after some learning: at first adapters change nothing
-                moved = jax.tree.map(lambda leaf: leaf + 0.1, made._state.params)
-                made._state = made._state._replace(params=moved)
+                moved = jax.tree.map(lambda leaf: leaf + 0.1, made._trainer.state.params)
+                made._trainer.state = made._trainer.state._replace(params=moved)
             found.append(fetched(made, tmp_path / "spool"))
     saved, meta = load_policy(tmp_path / "checkpoints")
     assert meta["lora"]["rank"] == 2 and [lineage for lineage, _ in found] == [1, 2]

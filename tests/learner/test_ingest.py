@@ -16,6 +16,7 @@ from common.channel import Kind, Mode
 from common.codec import EpisodeSpec, encode_episode
 from common.errors import ConfigError, WireError
 from learner import ingest as ingest_module
+from learner import offenders
 from learner.ingest import Ingest
 from learner.journal import Journal, Reader
 from tests.episodes import episode
@@ -131,7 +132,7 @@ def test_malformed_messages_are_counted_by_code_and_the_next_episode_accepted(se
         assert stored(ingest) == [0]
 
 
-def test_an_actor_cannot_send_what_only_files_hold(serving):
+def test_an_actor_cannot_send_what_only_files_hold(serving, stored):
     made = episode(2)
     made.trajectory.version[:] = -1
     with serving() as (ingest, peer):
@@ -142,7 +143,8 @@ def test_an_actor_cannot_send_what_only_files_hold(serving):
         assert stored(ingest) == []
 
 
-def test_noise_does_not_stop_the_thread(serving):
+def test_noise_does_not_stop_the_thread(serving, monkeypatch):
+    monkeypatch.setattr(offenders, "PARK_AFTER", 10**9)
     rng = np.random.default_rng(0)
     with serving() as (ingest, peer):
         peer.hello()
@@ -153,6 +155,28 @@ def test_noise_does_not_stop_the_thread(serving):
             assert header.type == Kind.REFUSE
         assert is_ack(peer.deliver(0), 0)
         assert ingest.counters["refused"] == 300
+
+
+def test_who_sends_nonsense_again_and_again_is_not_listened_to(serving, monkeypatch, caplog):
+    monkeypatch.setattr(offenders, "PARK_AFTER", 3)
+    with serving() as (ingest, peer):
+        peer.hello()
+        for _ in range(2):
+            assert peer.ask([b"x"])[0].text("code") == "BAD_FRAMES"
+        assert is_ack(peer.deliver(0), 0)
+        assert peer.ask([b"x"])[0].text("code") == "BAD_FRAMES"
+        peer.socket.send_multipart([b"x"])
+        peer.socket.send_multipart(encode_episode(episode(2, seq=1), run="r"))
+        assert not peer.socket.poll(300)
+        assert ingest.counters["parked"] == 2 and ingest.wait(0, 0) == 1
+        assert ingest.actors["test"]["refused"] == {"BAD_FRAMES": 3}
+        assert "Nothing of actor test is read" in caplog.text
+    now = offenders.Offenders()
+    for code in ("STALE", "WRONG_RUN") * 9:  # an old spool is no offence
+        assert not now.refused("a", code, 0.0)
+    assert [now.refused("a", "BAD_VALUE", 0.0) for _ in range(3)] == [False, False, True]
+    assert now.is_parked("a", offenders.PARK_S - 1) and not now.is_parked("b", 1.0)
+    assert not now.is_parked("a", offenders.PARK_S)
 
 
 @pytest.mark.parametrize("budget", [{"capacity_episodes": 2}, {"capacity_bytes": 3000}])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from learner.config import LearnerConfig
+from learner.curriculum import Curriculum
 from learner.memory import Memory
 from learner.priorities import EpisodeTerms
 from learner.replay import Replay
@@ -22,6 +23,10 @@ def used(capacity=9, episodes=14, seed=0):
                 targets = rng.random(len(entry.episode)).astype(np.float32)
                 replay.update(entry.handle, float(rng.random()), targets)
     return replay, made
+
+
+def remembering(config, grid):
+    return Memory(config, grid, np.random.default_rng(0), Curriculum([], config.curriculum))
 
 
 def assert_same(one, other):
@@ -57,7 +62,7 @@ def test_a_smaller_replay_keeps_the_newest_and_a_lost_episode_is_left_out():
 
 def test_all_that_is_remembered_comes_back(caplog):
     config = LearnerConfig()
-    memory = Memory(config, (2, 2), np.random.default_rng(0), Curriculum([], config.curriculum))
+    memory = remembering(config, (2, 2))
     made = {n: episode(3, seq=n) for n in range(30)}
     for n in range(10):
         memory.demonstrations.insert(made[n], n)
@@ -70,7 +75,7 @@ def test_all_that_is_remembered_comes_back(caplog):
     assert memory.live().tolist() == list(range(30))
 
     def restored(episodes):
-        again = Memory(config, (2, 2), np.random.default_rng(0), Curriculum([], config.curriculum))
+        again = remembering(config, (2, 2))
         again.restore(memory.save(), lambda wanted: {p: episodes[p] for p in wanted & {*episodes}})
         return again
 
@@ -88,6 +93,6 @@ def test_all_that_is_remembered_comes_back(caplog):
 
 def test_nothing_comes_back_as_nothing():
     config = LearnerConfig()
-    memory, again = (Memory(config, None, np.random.default_rng(0)) for _ in range(2))
+    memory, again = (remembering(config, None) for _ in range(2))
     again.restore(memory.save(), lambda wanted: {})
     assert_same(again.save(), memory.save())

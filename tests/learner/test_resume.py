@@ -14,7 +14,7 @@ from common.channel import Mode
 from common.models import autoui
 from learner import build
 from learner.feed import Feed
-from learner.publish import Publisher
+from learner.publish_process import PublisherProcess as Publisher
 
 REPLAY = 12
 
@@ -138,7 +138,7 @@ def test_a_learner_that_dies_anywhere_goes_on_with_the_same_episodes(world, publ
 
 
 def test_a_restored_learner_goes_on_bit_by_bit(world):
-    world.live(90)
+    world.live(10_000, episodes=20)  # and more are asked for below
     steps = iter(range(60))
 
     def stopped():
@@ -152,9 +152,9 @@ def test_a_restored_learner_goes_on_bit_by_bit(world):
         assert first.progress.phase == "reinforce"
         first.run(stopped)
         assert first.progress.updates > before
-        saved, state = first._memory.save(), first._rng.bit_generator.state
+        saved, state = first._memory.save(), first._trainer.rng.bit_generator.state
     with still.learner(world.workdir, "tcp://127.0.0.1:0") as second:
-        assert second._rng.bit_generator.state == state
+        assert second._trainer.rng.bit_generator.state == state
         again = second._memory.save()
     assert saved.keys() == again.keys()
     for name, array in saved.items():
@@ -178,7 +178,7 @@ def test_actors_are_told_to_wait_until_the_restored_version_is_published(world, 
 
 
 def test_actors_wait_while_there_is_more_than_can_be_learned_from(world):
-    world.live(90)
+    world.live(10_000, episodes=20)  # and more are asked for below
     with still.learner(world.workdir, world._address, **{"reinforce.min_uses": 2.0}) as made:
         replay, batch = made._memory.replay, 32
         for spare, mode in ((0, Mode.EXPLORE), (batch + 1, Mode.WAIT), (0, Mode.EXPLORE)):
