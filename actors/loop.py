@@ -11,10 +11,11 @@ from actors.device.adb import AdbDevice
 from actors.evaluators.verdict import Judge
 from actors.rollout import Agent, Signature, run_episode
 from actors.session import Session
+from actors.waiting import Waiting
 from common.channel import Mode
 from common.errors import ConfigError, DeviceError
 from common.models import vision
-from common.types import Ending, Version
+from common.types import Ending, Episode, Version
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +62,10 @@ class Actor:
         judge: Judge,
         config: ActorConfig,
         extractor: vision.Extractor = vision.extractor,
+        waiting: Waiting | None = None,
     ):
+        """Takes a place for episodes whose judge can't be asked; without one they are truncated."""
+        self._waiting = waiting
         self._client = client
         self._device = device
         self._judge = judge
@@ -85,8 +89,9 @@ class Actor:
             while (mode := self._mode()) is not Mode.STOP:
                 if self._client.welcome.config_id != self._session.config_id:
                     self._session = self._open()
+                self._send_judged()
                 agent = self._agent(mode)
-                if agent is None:
+                if agent is None or (self._waiting is not None and self._waiting.full):
                     self._client.heartbeat("waiting", self._report())
                     self._client.poll(IDLE_S)
                 else:
@@ -162,6 +167,8 @@ class Actor:
         if episode is None:
             self._counts["skipped"] += 1
             return
+        if self._wait_for_judge(episode):
+            return
         self._counts["episodes"] += 1
         self._counts["successes"] += episode.success
         if self._client.send(episode):
@@ -173,6 +180,29 @@ class Actor:
         self._failures = 0
         if agent is session.explorer:
             session.sampler.report(task, episode.success)
+
+    def _wait_for_judge(self, episode: Episode) -> bool:
+        """Puts an episode aside whose judge did not know; False if it is none, or can't be."""
+        asked = self._session.environment.unsettled
+        if self._waiting is None or not asked or not episode.cause.startswith("judge:"):
+            return False
+        if len(asked[-1].decisions) != len(episode):  # some steps are not recorded
+            return False
+        self._waiting.put(episode, asked)
+        self._counts["waiting"] += 1
+        return True
+
+    def _send_judged(self) -> None:
+        """Sends the oldest episode that waited for its judge, if that has come."""
+        episode = self._waiting.poll(self._judge) if self._waiting is not None else None
+        if self._waiting is None or episode is None:
+            return
+        config = self._config
+        signed = dataclasses.replace(episode, actor=config.name, boot=config.boot, seq=self._seq)
+        if self._client.send(signed):
+            self._seq += 1
+            self._counts["judged late"] += 1
+            self._waiting.remove()
 
     def _recover(self, cause: str) -> None:
         """Waits until the phone works again, but gives up on one that fails again and again."""
@@ -188,7 +218,9 @@ class Actor:
         counts = self._counts
         text = f"{counts['successes']}/{counts['episodes']} ok"
         text += "".join(
-            f", {counts[name]} {name}" for name in ("truncated", "skipped") if counts[name]
+            f", {counts[name]} {name}"
+            for name in ("truncated", "skipped", "waiting", "judged late")
+            if counts[name]
         )
         extract = self._session.extract
         if isinstance(extract, vision.Cached):

@@ -8,6 +8,7 @@ if __name__ == "__main__":
 
     sys.path[0] = str(pathlib.Path(__file__).resolve().parents[1])
 
+import contextlib
 import dataclasses
 import functools
 import logging
@@ -20,22 +21,20 @@ import threading
 import time
 import types
 import uuid
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 import tyro
 
+from actors.evaluators.config import JudgeConfig
 from common.errors import ConfigError, DistRLError
 from launch import environment, one_thread
-
-if TYPE_CHECKING:
-    from actors.evaluators.verdict import Judge
 
 SIGNAL_GRACE_S = 1.5
 
 
 @dataclasses.dataclass(frozen=True)
-class Args:
+class Args(JudgeConfig):
     """Runs tasks on one phone for a learner."""
 
     emulator: str
@@ -48,16 +47,14 @@ class Args:
     """Of tasks, phone layouts and samples; actors of one seed differ by name."""
     adb_port: int | None = None
     """Of the adb server; by default $ANDROID_ADB_SERVER_PORT, or 5037."""
-    judge: Literal["state", "gemini"] = "state"
-    """Who says that a task is done; `gemini` takes its key from GEMINI_API_KEY."""
-    judge_model: str = ""
-    """Model of the gemini judge, if not its default."""
     connect_timeout_s: float = 60.0
     """How long to wait for a learner at the start."""
     lost_timeout_s: float = 120.0
     """How long to wait for a learner that went away."""
     settle_s: float | None = None
     """Wait between an action and its screenshot; by default what the kind of phone needs."""
+    waiting: pathlib.Path = pathlib.Path("~/.cache/distrl/waiting")
+    """Folder for episodes that a model could not judge yet; they are sent when it can."""
     vision_folder: pathlib.Path | None = None
     """Folder of BLIP-2 or of its vision model, for a learner's model that takes its features."""
     vision_dtype: Literal["float32", "bfloat16"] = "float32"
@@ -100,14 +97,20 @@ def _run(args: Args) -> None:
     one_thread.configure()  # before JAX is imported
     from actors.client import LearnerClient
     from actors.device import emulator
+    from actors.evaluators import build
+    from actors.evaluators.background import Background
     from actors.loop import Actor, ActorConfig
+    from actors.waiting import Waiting
     from common.models import vision
 
     extractor = functools.partial(
         vision.extractor, folder=args.vision_folder, dtype=args.vision_dtype
     )
-    judge = make_judge(args.judge, args.judge_model, os.environ)
-    with emulator.opened(args.emulator, adb_port) as device:
+    with (
+        build.opened(args, os.environ, forgiven=build.WAITED_OUT) as built,
+        emulator.opened(args.emulator, adb_port) as device,
+        contextlib.ExitStack() as stack,
+    ):
         config = ActorConfig(
             name=args.name or f"{device.serial}@{socket.gethostname()}",
             boot=uuid.uuid4().hex,
@@ -116,27 +119,17 @@ def _run(args: Args) -> None:
             lost_timeout_s=args.lost_timeout_s,
             settle_s=args.settle_s,
         )
+        waiting = None
+        if isinstance(built.judge, Background):
+            folder = args.waiting.expanduser() / config.name.replace("/", "_")
+            waiting = stack.enter_context(Waiting(folder))
         client = LearnerClient(
             args.learner, config.name, config.boot, device.serial, device.simulated
         )
         try:
-            Actor(client, device, judge, config, extractor).run()
+            Actor(client, device, built.judge, config, extractor, waiting).run()
         finally:
             client.close(timeout_s=1.0)
-
-
-def make_judge(kind: str, model: str, variables: Mapping[str, str]) -> Judge:
-    """Returns the judge of that kind; ConfigError if it can't be used."""
-    if kind == "state":
-        from actors.evaluators.state import StateJudge
-
-        return StateJudge()
-    from actors.evaluators.gemini import DEFAULT_MODEL, GeminiJudge
-
-    key = variables.get("GEMINI_API_KEY", "")
-    if not key:
-        raise ConfigError("The gemini judge needs a key: set GEMINI_API_KEY.")
-    return GeminiJudge(key, model or DEFAULT_MODEL)
 
 
 def _exit_on_signals() -> None:
