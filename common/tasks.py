@@ -135,36 +135,36 @@ def builtin_tasks() -> tuple[Task, ...]:
 
 
 class TaskSampler:
-    """An endless draw of tasks: half of them uniform, half by family, more of those that fail.
+    """An endless draw of tasks: half of them uniform, half by template, more of those that fail.
 
-    A family's weight is 1 minus its success in what was reported, and at least `FLOOR`: what is
+    A template's weight is 1 minus its success in what was reported, and at least `FLOOR`: what is
     known by heart teaches nothing more, and what fails has few successes to learn from. The uniform
     half keeps every task in play.
     """
 
     FLOOR = 0.05
-    RATE = 0.05  # of a family's running success: about its 20 newest episodes
+    RATE = 0.1  # of a template's running success: about its 10 newest episodes
 
     def __init__(self, tasks: Sequence[Task], seed: int):
         if not tasks:
             raise ConfigError("There are no tasks to sample from.")
         self._tasks = tuple(tasks)
         self._rng = random.Random(seed)
-        self._families: dict[str, list[Task]] = {}
+        self._templates: dict[str, list[Task]] = {}
         for task in self._tasks:
-            self._families.setdefault(task.family, []).append(task)
-        self._success = dict.fromkeys(self._families, 0.0)
+            self._templates.setdefault(task.template, []).append(task)
+        self._success = dict.fromkeys(self._templates, 0.0)
 
     def next(self) -> Task:
         if self._rng.random() < 0.5:
             return self._rng.choice(self._tasks)
         weights = [max(1 - success, self.FLOOR) for success in self._success.values()]
-        (family,) = self._rng.choices(list(self._success), weights)
-        return self._rng.choice(self._families[family])
+        (template,) = self._rng.choices(list(self._success), weights)
+        return self._rng.choice(self._templates[template])
 
     def report(self, task: Task, success: bool) -> None:
         """Takes in how the policy did at a task."""
-        self._success[task.family] += self.RATE * (success - self._success[task.family])
+        self._success[task.template] += self.RATE * (success - self._success[task.template])
 
 
 def _expand(

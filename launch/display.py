@@ -109,7 +109,7 @@ def success(status: Mapping[str, Any]) -> str:
     """Returns the mean success of the task families, in words."""
     if not status["measured"]:
         return "not measured yet"
-    return f"{status['success']:.2f} (families, last {status['measured']})"
+    return f"{status['success']:.2f} (last {status['measured']})"
 
 
 def clock(seconds: float) -> str:

@@ -25,7 +25,7 @@ from common.models.distribution import SamplingConfig
 from common.models.text import Tokenizer
 from common.tasks import SPECS
 from launch import report
-from learner.checkpoint import load_policy
+from learner.checkpoint import POLICY_META, load_policy
 
 if TYPE_CHECKING:
     from launch.evaluate import Args
@@ -83,7 +83,7 @@ class Evaluation:
         if checkpoint is None:
             return Loaded()
         args = self._args
-        params, meta = load_policy(checkpoint)
+        params, meta = load_policy(checkpoint, (*POLICY_META, "sampling"))
         policies = {}
         if args.agent == "policy":
             model, tokenizer = (

@@ -23,7 +23,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from common.errors import ConfigError
+from common.errors import ConfigError, DistRLError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,9 +36,28 @@ class Args:
     """Where actors send episodes; parameters are served on the next port."""
     preset: Literal["default", "quick"] = "quick"
     """`quick`: the tiny model on the simulated phone; `default`: the paper's settings."""
-    algorithm: Literal["distrl", "filtered-bc"] = "filtered-bc"
+    algorithm: Literal[
+        "distrl",
+        "distrl-released",
+        "digirl",
+        "digirl-async",
+        "filtered-bc",
+        "filtered-bc-plain",
+        "impala",
+        "reinforce",
+    ] = "filtered-bc"
     """`distrl`: A-RIDE with DPER; `filtered-bc`: imitation of the episodes that succeeded, invalid
-    steps left out."""
+    steps left out; all of them are in learner/presets.py."""
+    dper: bool = True
+    """Replay by priority; `--no-dper`: uniform replay."""
+    retrace: bool = True
+    """Multi-step off-policy advantages; `--no-retrace`: one-step ones."""
+    entropy: bool = True
+    """An entropy bonus, where the algorithm has one."""
+    penalty: bool = True
+    """Invalid and repeated actions are not imitated, or cost reward."""
+    curriculum: bool = True
+    """What surprises, by the instruction's value, is replayed more."""
     init: pathlib.Path | None = None
     """A checkpoint that the policy starts from, with its tokenizer, as launch/convert.py makes one
     of a Hugging Face folder; default: a fresh one."""
@@ -73,6 +92,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"learner: {error}", file=sys.stderr)
         return 2
+    except DistRLError as error:  # the run has gone wrong for good
+        print(f"learner: {error}", file=sys.stderr)
+        return 1
 
 
 def _run(args: Args) -> int:
@@ -86,12 +108,18 @@ def _run(args: Args) -> int:
         "JAX_COMPILATION_CACHE_DIR", str(pathlib.Path("~/.cache/distrl/jax").expanduser())
     )
     from learner import build  # imports JAX, which reads the flags above
+    from learner.presets import ABLATIONS
 
     stop = _StopSignal()
     with build.learner(
         workdir=args.workdir,
         listen=args.listen,
-        config=build.configure(args.preset, args.algorithm, _overrides(args)),
+        config=build.configure(
+            args.preset,
+            args.algorithm,
+            _overrides(args),
+            [part for part in ABLATIONS if not getattr(args, part)],
+        ),
         seed=args.seed,
         insecure=args.insecure,
     ) as learner:

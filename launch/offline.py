@@ -83,9 +83,9 @@ def _run(args: Args) -> dict[str, Any]:
     from common.models.autoui import AutoUIConfig
     from common.models.distribution import SamplingConfig
     from common.models.text import Tokenizer
-    from learner.checkpoint import load_policy
+    from learner.checkpoint import POLICY_META, load_policy
 
-    params, meta = load_policy(args.checkpoint)
+    params, meta = load_policy(args.checkpoint, (*POLICY_META, "sampling"))
     model = AutoUIConfig.from_dict(meta["model"])
     extract = vision.extractor(model, args.vision_folder, args.vision_dtype)
     sampling = SamplingConfig(**{**meta["sampling"], "temperature": args.temperature})

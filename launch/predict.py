@@ -79,14 +79,14 @@ def _run(args: Args) -> None:
     from common.models.distribution import SamplingConfig
     from common.models.text import Tokenizer
     from launch import drawing
-    from learner.checkpoint import load_policy
+    from learner.checkpoint import POLICY_META, load_policy
 
     try:
         with Image.open(args.image) as opened:
             screen = opened.convert("RGB")
     except (OSError, UnidentifiedImageError) as error:
         raise ConfigError(f"--image {args.image} can't be read: {error}.") from error
-    params, meta = load_policy(args.checkpoint)
+    params, meta = load_policy(args.checkpoint, (*POLICY_META, "sampling"))
     model = AutoUIConfig.from_dict(meta["model"])
     extract = vision.extractor(model, args.vision_folder, args.vision_dtype)
     sampling = SamplingConfig(**{**meta["sampling"], "temperature": args.temperature})

@@ -44,6 +44,7 @@ class Program:
       environment: Variables on top of the launcher's own.
       restarts: How many deaths are answered with another start.
       service: The others need it: it never finishes by itself, and it is ended last.
+      nice: By how much it gives way to the others where cores are short, 0 to 19.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Program:
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
     restarts: int = 0
     service: bool = False
+    nice: int = 0
 
 
 class State(enum.StrEnum):
@@ -148,7 +150,7 @@ class Supervisor:
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("a child dies with the thread that starts it: use the main thread")
         with self.log_path(program.name).open("ab") as log:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 guarded(program.command),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -156,6 +158,10 @@ class Supervisor:
                 env={**os.environ, **program.environment},
                 start_new_session=True,
             )
+        if program.nice:
+            own = os.getpriority(os.PRIO_PROCESS, 0)
+            os.setpriority(os.PRIO_PGRP, process.pid, min(own + program.nice, 19))
+        return process
 
     def _ended(self, child: _Child) -> None:
         program, code = child.program, _bury(child.process)

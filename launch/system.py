@@ -24,6 +24,7 @@ CONNECT_TIMEOUT_S = 120  # the learner compiles before it listens
 LEARNER_GRACE_S = 300.0  # past its minutes: its start and its last checkpoint
 EVALUATION_TIMEOUT_S = 1200.0
 POLL_S = 1.0
+NICE = 5  # of actors and phones: on few cores the learner is what success waits for
 UNBUFFERED = {"PYTHONUNBUFFERED": "1"}  # a log shows what happens when it happens
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}  # gradient steps on a CPU: 0.66x the time
 
@@ -122,7 +123,7 @@ class LocalSystem:
         first, count = ports.phone_port(self._phones), self._phones
         self._serials = [f"emulator-{first - 1 + 2 * i}" for i in range(count)]
         options = {"port": first, "count": count, "adb-port": self._adb.port}
-        self._start("phone", "phones", options, UNBUFFERED, service=True)
+        self._start("phone", "phones", options, UNBUFFERED, service=True, nice=NICE)
         expected = dict.fromkeys(self._serials, "device")
         self._wait(lambda: (_devices(server) or {}).items() >= expected.items(), 60, "Their start")
 
@@ -139,7 +140,7 @@ class LocalSystem:
             options = {"emulator": self._serials[i], "learner": learner, "name": name}
             options |= {"seed": config.seed * 1000 + i, "adb-port": self._adb.port}
             options |= {"connect-timeout-s": CONNECT_TIMEOUT_S}
-            self._start("actor", name, options, UNBUFFERED, ACTOR_RESTARTS)
+            self._start("actor", name, options, UNBUFFERED, ACTOR_RESTARTS, nice=NICE)
         limit_s = config.minutes * 60 + LEARNER_GRACE_S
         self._wait(lambda: self._finished("learner"), limit_s, "Training")
         self._supervisor.stop(names)
@@ -178,10 +179,11 @@ class LocalSystem:
         restarts: int = 0,
         service: bool = False,
         more: Sequence[str] = (),
+        nice: int = 0,
     ) -> None:
         words = [f"--{key}={value}" for key, value in options.items()]
         command = [sys.executable, str(self._launchers / f"{launcher}.py"), *words, *more]
-        self._supervisor.start(Program(name, command, environment, restarts, service))
+        self._supervisor.start(Program(name, command, environment, restarts, service, nice))
 
     def _wait(self, condition: Callable[[], bool], timeout_s: float, what: str) -> None:
         """Waits with an eye on the processes; raises DistRLError when it takes too long."""

@@ -9,7 +9,7 @@ import json
 import logging
 import pathlib
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -25,7 +25,7 @@ from common.models.lora import LoraConfig
 from common.models.text import Tokenizer, grammar_corpus
 from common.tasks import Task, load_tasks
 from learner import config as configs
-from learner import sharding
+from learner import presets, sharding
 from learner.archive import Archive
 from learner.checkpoint import Checkpoints, load_policy
 from learner.ingest import Ingest
@@ -40,11 +40,23 @@ logger = logging.getLogger(__name__)
 
 
 def configure(
-    preset: str, algorithm: str, overrides: Mapping[str, str | int | float]
+    preset: str,
+    algorithm: str,
+    overrides: Mapping[str, str | int | float],
+    without: Iterable[str] = (),
 ) -> configs.LearnerConfig:
-    """Returns a preset with dotted settings replaced; ConfigError for an unknown or bad one."""
+    """Returns a preset with dotted settings replaced; ConfigError for an unknown or bad one.
+
+    Args:
+      preset: "quick" or "default".
+      algorithm: One of `presets.PRESETS`.
+      overrides: Values by dotted name; they have the last word.
+      without: Parts to leave out, of `presets.ABLATIONS`.
+    """
     base = configs.quick() if preset == "quick" else configs.LearnerConfig()
-    base = configs.ALGORITHMS[algorithm](base)
+    base = presets.PRESETS[algorithm](base)
+    for part in without:
+        base = presets.ABLATIONS[part](base)
     for name, value in overrides.items():
         base = _replace(base, name, name.split("."), value)
     return base

@@ -15,10 +15,10 @@ from orbax.checkpoint import checkpoint_managers
 from common import weights
 from common.errors import ConfigError
 from common.models import lora
-from learner.update import LearnerState
+from learner.state import LearnerState
 
 BASE = "base"  # folder of what is frozen
-POLICY_META = ("model", "tokenizer", "horizon", "sampling")  # what acting by a checkpoint takes
+POLICY_META = ("model", "tokenizer")  # of a policy that others can go on from
 
 
 class PinnedSteps(checkpoint_managers.PreservationPolicy):
@@ -159,11 +159,14 @@ def save_policy(folder: pathlib.Path, params: Any, meta: Mapping[str, Any]) -> N
         )
 
 
-def load_policy(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def load_policy(
+    path: pathlib.Path, needs: Sequence[str] = POLICY_META
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Loads a policy's parameters, adapters merged, as NumPy arrays on any machine; and metadata.
 
     Args:
       path: A run's `checkpoints` folder (its newest is taken) or one step's folder in it.
+      needs: What the metadata must hold.
 
     Raises:
       ConfigError: where there is no such checkpoint, or one that says too little of its policy.
@@ -190,7 +193,7 @@ def load_policy(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, Any]]:
             ),
         )
     params, meta = restored["params"], restored["meta"]
-    if missing := [name for name in POLICY_META if name not in meta]:
+    if missing := [name for name in needs if name not in meta]:
         raise ConfigError(
             f"The checkpoint {folder / str(wanted)} does not say its policy's "
             f"{', '.join(missing)}: another version of distrl wrote it. Train it anew."

@@ -7,20 +7,21 @@ from typing import Any
 
 from common.errors import ConfigError
 from common.models.distribution import FREE, SamplingConfig
+from learner.health import HealthConfig
 from learner.monitor import REMEMBERED
 from learner.priorities import PriorityConfig
-from learner.update import UpdateConfig
+from learner.update_config import UpdateConfig
 
 
 @dataclasses.dataclass(frozen=True)
 class WarmStartConfig:
     """Demonstrations and the supervised start; 0 demonstrations skips it."""
 
-    demonstrations: int = 500  # episodes
-    begin: int = 100  # episodes before the first gradient step
+    demonstrations: int = 800  # episodes
+    begin: int = 400  # episodes before the first gradient step
     batch: int = 32  # steps
     success: float = 0.3  # stop when the weaker half of the task families reaches this
-    window: int = 128  # newest episodes, sampled, over which that is measured
+    window: int = 96  # newest episodes, sampled, over which that is measured
     max_updates: int = 5000
     publish_every: int = 25  # gradient steps
     epsilon: float = 0.1  # share of the expert's steps replaced by an unlabelled disturbance
@@ -39,6 +40,10 @@ class ReinforceConfig:
     replay_episodes: int = 400
     max_uses: float = 4.5  # samples a step on average: the update-to-data bound
     publish_every: int = 2  # updates
+    sweep_every: int = 0  # updates between looks at what was not sampled lately; 0: none
+    final_step_size: float = 1.0  # share of the learning rate at the end, linearly from 1
+    synchronous: bool = False  # actors wait while the learner learns, and the other way round
+    round_episodes: int = 16  # of one such round
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +70,7 @@ class LearnerConfig:
     reinforce: ReinforceConfig = dataclasses.field(default_factory=ReinforceConfig)
     update: UpdateConfig = dataclasses.field(default_factory=UpdateConfig)
     priority: PriorityConfig = dataclasses.field(default_factory=PriorityConfig)
+    health: HealthConfig = dataclasses.field(default_factory=HealthConfig)
 
     def __post_init__(self) -> None:
         def require(holds: bool, sentence: str) -> None:
@@ -92,6 +98,10 @@ class LearnerConfig:
             0 < self.update.gamma <= 1 and 0 <= self.update.lambda_ <= 1,
             f"gamma and lambda_ must be in 0..1, not {self.update.gamma}, {self.update.lambda_}.",
         )
+        require(
+            self.update.accumulate >= 1,
+            f"update.accumulate must be at least 1, not {self.update.accumulate}.",
+        )
         require(0 <= self.update.kappa <= 1, f"kappa must be in 0..1, not {self.update.kappa}.")
         longest = max(self.horizon.values())
         require(min(self.horizon.values()) >= 1, "A horizon must be at least one step.")
@@ -105,6 +115,11 @@ class LearnerConfig:
             "reinforce.warmup_episodes must not be above reinforce.replay_episodes.",
         )
         require(self.reinforce.max_uses > 0, "reinforce.max_uses must be above 0.")
+        require(
+            0 < self.reinforce.final_step_size <= 1,
+            "reinforce.final_step_size is a share in 0..1 of the learning rate, not "
+            f"{self.reinforce.final_step_size}.",
+        )
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -113,31 +128,17 @@ class LearnerConfig:
 def quick() -> LearnerConfig:
     """What two cores learn in a quarter of an hour, on the simulated phone."""
     return LearnerConfig(
+        tasks="all-practice",
         horizon={"general": 12, "webshop": 14},
         minutes=8.5,
         sampling=SamplingConfig(grammar=True),
         reinforce=ReinforceConfig(
-            episodes=6000, batch_steps=128, critic_updates=2, replay_episodes=3000, publish_every=3
+            episodes=6000,
+            batch_steps=128,
+            critic_updates=1,
+            replay_episodes=3000,
+            publish_every=3,
+            final_step_size=0.1,
         ),
         update=UpdateConfig(policy_lr=8e-4, gamma=0.97, kappa=0.0),
     )
-
-
-def filtered_bc(config: LearnerConfig) -> LearnerConfig:
-    """Imitation of one's own successes, invalid steps left out; the less expected the more often.
-
-    Without the last, the families that succeed always fill the batches and the rest stand still.
-    """
-    return dataclasses.replace(
-        config,
-        update=dataclasses.replace(
-            config.update,
-            loss=dataclasses.replace(config.update.loss, advantage="filtered"),
-        ),
-        priority=PriorityConfig(
-            base=1.0, td=0.0, rho=0.0, entropy=0.0, surprise=3.0, alpha=1.0, successes_only=True
-        ),
-    )
-
-
-ALGORITHMS = {"distrl": lambda config: config, "filtered-bc": filtered_bc}

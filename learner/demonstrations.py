@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from common import actions
 from common.types import Episode
+from learner.packing import touched_token
 from learner.sum_tree import SumTree
 
 
@@ -71,14 +71,3 @@ class Demonstrations:
         """Remembers the negative log-probability, in nats, of the sampled steps' actions."""
         for row, loss in zip(rows, np.clip(losses, LEAST, MOST), strict=True):
             self._tree.set(int(row), float(loss))
-
-
-def touched_token(action: str, grid: tuple[int, int] | None) -> int:
-    """Returns which image token an action's text taps; -1 if it taps none, or there is no grid."""
-    parsed = actions.parse(action)
-    if grid is None or not isinstance(parsed, actions.Action) or not parsed.is_tap:
-        return -1
-    row, column = (
-        min(int(at * cells), cells - 1) for at, cells in zip(parsed.touch_yx, grid, strict=True)
-    )
-    return row * grid[1] + column

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from common.channel import Mode
+from common.errors import DistRLError
 from common.metrics import MetricsWriter
 from common.models import lora
 from common.types import Version
@@ -19,16 +20,19 @@ from learner.archive import Archive
 from learner.checkpoint import Checkpoints
 from learner.config import LearnerConfig
 from learner.demonstrations import Demonstrations
+from learner.health import Health
 from learner.ingest import Ingest
 from learner.monitor import Monitor
 from learner.packing import pack
-from learner.priorities import EpisodeTerms, RunningMeans, priority
+from learner.priorities import EpisodeTerms, RunningMeans, importance, priority
 from learner.publish import Publisher
 from learner.replay import Entry, Replay
-from learner.update import LearnerState, StepReport, Updates
+from learner.state import LearnerState, StepReport
+from learner.update import Updates
 
 logger = logging.getLogger(__name__)
 
+MOST_SKIPPED = 20  # updates in a row
 SILENT_S = 1.5  # an actor that was not heard for so long has stopped; it speaks every half second
 
 
@@ -44,6 +48,7 @@ class Progress:
     episodes: int = 0  # of the policy, in the phase "reinforce"
     wall_s: float = 0.0
     warm_start_step: int | None = None  # the checkpoint at the end of the warm start
+    warm_start_wall_s: float = 0.0
 
 
 class Learner:
@@ -73,14 +78,18 @@ class Learner:
         self._horizon = max(config.horizon.values())
         unexpected = priority(EpisodeTerms(0.0, 0.0, 0.0), 1.0, 0.0, config.priority)
         self._replay = Replay(config.reinforce.replay_episodes, rng, largest=max(1.0, unexpected))
+        self._grid = meta["model"]["image_grid"]
         self._demos = Demonstrations(
-            max(config.warm_start.demonstrations, 1) * self._horizon, meta["model"]["image_grid"]
+            max(config.warm_start.demonstrations, 1) * self._horizon, self._grid
         )
         self._means = RunningMeans()
         self._monitor = Monitor()
+        self._health = Health(config.health)
         self._scalars: dict[str, Any] = {}
         self._explored = 0  # episodes of the policy that went to replay
+        self._round_began = 0  # of a synchronous round: how many there were then
         self._critic_updates = 0
+        self._skipped = 0  # updates in a row whose gradients were not finite
         self._began = time.monotonic() - progress.wall_s
         self._saved = self._reported = time.monotonic()
 
@@ -136,6 +145,8 @@ class Learner:
                 self._replay.insert(episode, weight=0.0 if filtered else None)
         enough = len(self._demos) >= self.config.warm_start.demonstrations
         mode = Mode.EXPLORE if enough or not self._warming else Mode.DEMONSTRATE
+        if self._round_is_full():
+            mode = Mode.WAIT
         self._ingest.set_pulse(self.progress.lineage, self.progress.version, mode)
 
     def _warm_start(self) -> bool:
@@ -146,7 +157,7 @@ class Learner:
         rows, steps = self._demos.sample(config.batch, self._rng)
         self._state, report = self._updates.imitate(self._state, steps)
         self._demos.update(rows, np.asarray(report.losses))
-        self._scalars.update(report.scalars)
+        self._take_scalars(report.scalars)
         self.progress.updates += 1
         if self.progress.updates % config.publish_every == 0:
             self._publish()
@@ -166,6 +177,7 @@ class Learner:
     def _end_warm_start(self) -> None:
         self.progress.phase = "reinforce"
         self.progress.warm_start_step = self.progress.updates
+        self.progress.warm_start_wall_s = time.monotonic() - self._began
         self._checkpoints.pin(self.progress.updates)
         self._publish()
         self._save()
@@ -178,23 +190,57 @@ class Learner:
         config = self.config.reinforce
         replay = self._replay
         allowed = config.max_uses * replay.inserted_steps - replay.sampled_steps
+        if config.synchronous and not self._round_is_full():
+            return False
         if self._explored < config.warmup_episodes or allowed < config.batch_steps:
+            if config.synchronous:
+                self._round_began = self._explored
+                self._publish()
             return False
         warmup = config.critic_warmup if self._critic_updates == 0 else 0
         for _ in range(warmup + config.critic_updates):
             self._improve_critic()
-        entries = replay.sample(config.batch_steps)
+        if max_lag := self.config.priority.max_lag:
+            replay.expire(self.progress.version - max_lag)
+        entries = replay.sample(config.batch_steps, self.config.priority.top_share)
         if not entries:
             return False
-        batch = pack(entries, config.batch_steps, self._horizon, self._encode)
-        self._state, report = self._updates.improve(self._state, batch)
+        weights = np.array([replay.weight(entry.handle) for entry in entries])
+        batch = pack(
+            entries,
+            config.batch_steps,
+            self._horizon,
+            self._encode,
+            self._grid,
+            importance(weights, self.config.priority.beta).tolist(),
+        )
+        size = 1 - (1 - config.final_step_size) * self._share_done()
+        self._state, report = self._updates.improve(self._state, batch, size)
+        self._scalars["policy/step_size"] = size
         self._remember(entries, jax.device_get(report))
         self.progress.updates += 1
         if self.progress.updates % config.publish_every == 0:
             self._publish()
+        if config.sweep_every and self.progress.updates % config.sweep_every == 0:
+            self._sweep()
         return True
 
     # Parts of the stages.
+
+    def _share_done(self) -> float:
+        """How much of the online phase is over, by episodes or by time, in 0..1."""
+        done = self.progress.episodes / max(self.config.reinforce.episodes, 1)
+        if limit_s := self.config.minutes * 60:
+            began = self.progress.warm_start_wall_s
+            elapsed_s = time.monotonic() - self._began
+            done = max(done, (elapsed_s - began) / max(limit_s - began, 1e-6))
+        return min(max(done, 0.0), 1.0)
+
+    def _round_is_full(self) -> bool:
+        """Whether a synchronous round has its episodes, so that the actors wait for the updates."""
+        config = self.config.reinforce
+        arrived = self._explored - self._round_began
+        return config.synchronous and not self._warming and arrived >= config.round_episodes
 
     def _improve_critic(self) -> None:
         size, chosen = self.config.reinforce.critic_steps, []
@@ -208,9 +254,22 @@ class Learner:
         self._scalars.update(scalars)
         self._critic_updates += 1
 
+    def _sweep(self) -> None:
+        """Looks at the next part of the replay anew: priorities of what is not sampled grow old."""
+        size = self.config.reinforce.batch_steps
+        if entries := self._replay.sweep(size):
+            batch = pack(entries, size, self._horizon, self._encode)
+            self._state, report = self._updates.measure(self._state, batch)
+            self._refresh(entries, jax.device_get(report))
+
     def _remember(self, entries: list[Entry], report: StepReport) -> None:
-        """Gives the replay new priorities and value targets of what was learned from."""
-        self._scalars.update(report.scalars)
+        """Takes in what a step told of itself and of the episodes that it learned from."""
+        self._take_scalars(report.scalars)
+        if not self._skipped:  # else what it says of the episodes is no number either
+            self._refresh(entries, report)
+
+    def _refresh(self, entries: list[Entry], report: StepReport) -> None:
+        """Gives the replay new priorities and value targets."""
         start = 0
         for entry in entries:
             rows = slice(start, start + len(entry.episode))
@@ -228,6 +287,17 @@ class Learner:
                 self.config.priority,
             )
             self._replay.update(entry.handle, weight, np.asarray(report.targets[rows]))
+
+    def _take_scalars(self, scalars: dict[str, Any]) -> None:
+        """Keeps what a step told; stops a run whose gradients are no numbers any more."""
+        self._scalars.update(scalars)
+        self._skipped = self._skipped + 1 if scalars["policy/skipped"] > 0 else 0
+        if self._skipped >= MOST_SKIPPED:
+            raise DistRLError(
+                f"{self._skipped} gradients in a row were not finite, up to update "
+                f"{self.progress.updates}: the run has diverged. Its checkpoints are from before; "
+                "start from one with --init and a lower update.policy_lr or update.imitation_lr."
+            )
 
     def _publish(self) -> None:
         self.progress.version += 1
@@ -251,7 +321,8 @@ class Learner:
     def _finish_if_done(self) -> None:
         elapsed_s = time.monotonic() - self._began
         limit_s = self.config.minutes * 60
-        enough = self.progress.episodes >= self.config.reinforce.episodes
+        wanted = self.config.reinforce.episodes
+        enough = not self._warming and self.progress.episodes >= wanted
         if enough or (limit_s and elapsed_s >= limit_s):
             self.progress.phase = "done"
             self._publish()
@@ -284,18 +355,20 @@ class Learner:
                 **self._monitor.status(version),
             }
         )
-        self._metrics.write(
-            self.progress.updates,
-            now - self._began,
-            {
-                "run/phase": self.progress.phase,
-                "run/version": version,
-                "actors/episodes": self.progress.episodes,
-                "replay/episodes": len(replay),
-                "replay/uses_a_step": replay.sampled_steps / max(replay.inserted_steps, 1),
-                "replay/late_updates": replay.late_updates,
-                **self._monitor.metrics(version),
-                **{name: float(value) for name, value in self._scalars.items()},
-                **{f"wire/{name}": count for name, count in self._ingest.counters.items()},
-            },
-        )
+        metrics: dict[str, Any] = {
+            "run/phase": self.progress.phase,
+            "run/version": version,
+            "actors/episodes": self.progress.episodes,
+            "replay/episodes": len(replay),
+            "replay/uses_a_step": replay.sampled_steps / max(replay.inserted_steps, 1),
+            "replay/late_updates": replay.late_updates,
+            "replay/expired": replay.expired,
+            **self._monitor.metrics(version),
+            **{name: float(value) for name, value in self._scalars.items()},
+            **{f"wire/{name}": count for name, count in self._ingest.counters.items()},
+        }
+        self._metrics.write(self.progress.updates, now - self._began, metrics)
+        for sign in self._health.check(self.progress.episodes, metrics):
+            logger.warning("%s", sign)
+            if self.config.health.then == "stop":
+                raise DistRLError(sign)

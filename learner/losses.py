@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from common.errors import ConfigError
+from learner.advantages import KINDS
 from learner.packing import Batch
 
 
@@ -17,7 +18,10 @@ from learner.packing import Batch
 class PolicyLossConfig:
     """A-RIDE's policy loss. Values without a source are those of this project's own runs."""
 
-    advantage: str = "retrace"  # or "filtered": imitate the replayed episodes (they succeeded)
+    advantage: str = "retrace"  # or another of advantages.KINDS
+    binary: bool = False  # weight 1 for what is better than `threshold`, 0 for the rest
+    threshold: float = 0.0
+    imitate: bool = False  # without importance ratios
     rho_bar: float = 1.0
     scale_floor: float = 0.1  # advantages are divided by max(std, this); the mean stays
     positive_clip: float = 3.0
@@ -31,7 +35,7 @@ class PolicyLossConfig:
 
     def __post_init__(self) -> None:
         for field, allowed in (
-            ("advantage", ("retrace", "filtered")),
+            ("advantage", KINDS),
             ("penalty", ("mask", "reward", "none")),
         ):
             if getattr(self, field) not in allowed:
@@ -50,22 +54,24 @@ class PolicyLoss(NamedTuple):
     log_prob: Array  # mean log-probability of a token
 
 
+def penalties(batch: Batch, config: PolicyLossConfig) -> Array:
+    """What is taken from the reward of invalid and repeated actions, [N]."""
+    repeats = jnp.minimum(batch.repeats, 3)
+    return config.invalid_reward * batch.invalid + config.repeat_reward * repeats
+
+
 def action_weights(advantages: Array, batch: Batch, config: PolicyLossConfig) -> Array:
     """Turns advantages into the weights of the actions' log-probabilities, [N].
 
-    Real-valued with a small negative side. Where an action was invalid, changed nothing or
-    repeated the one before, its positive weight is 0: it is never imitated, which was most of the
-    gain in our runs, while the same penalty in the reward hurt.
+    Real-valued with a small negative side, or 1 above a threshold. Where an action was invalid,
+    changed nothing or repeated the one before, its positive weight is 0: it is never imitated,
+    which was most of the gain in our runs, while the same penalty in the reward hurt.
     """
-    if config.advantage == "filtered":
-        weights = batch.outcome
+    if config.penalty == "reward":
+        advantages = advantages - penalties(batch, config)
+    if config.binary:
+        weights = (advantages > config.threshold).astype(jnp.float32)
     else:
-        if config.penalty == "reward":
-            advantages = (
-                advantages
-                - config.invalid_reward * batch.invalid
-                - config.repeat_reward * jnp.minimum(batch.repeats, 3)
-            )
         count = jnp.maximum(batch.mask.sum(), 1.0)
         mean = (advantages * batch.mask).sum() / count
         variance = (jnp.square(advantages - mean) * batch.mask).sum() / count
@@ -74,7 +80,7 @@ def action_weights(advantages: Array, batch: Batch, config: PolicyLossConfig) ->
     if config.penalty == "mask":
         bad = (batch.invalid > 0) | (batch.repeats > 0)
         weights = jnp.where(bad, 0.0, weights)
-    return weights * batch.mask
+    return weights * batch.mask * batch.importance
 
 
 def policy_loss(
@@ -101,7 +107,7 @@ def policy_loss(
     real = (batch.action_ids > 0) * batch.mask[:, None]
     fixed = jax.lax.stop_gradient(log_probs)
     log_ratio = (fixed - behaviour_log_probs) * real
-    if config.advantage == "filtered":
+    if config.imitate:
         positive = jnp.ones_like(log_probs)
     else:
         action_ratio = jnp.exp(jnp.clip(log_ratio.sum(-1, keepdims=True), -20.0, 20.0))
@@ -123,10 +129,11 @@ def policy_loss(
 
 
 def grounding(attention: Array, prompt_ids: Array, touched: Array) -> Array:
-    """Asks the tokens of a prompt to look, between them, at what the action taps.
+    """Asks that some token of the prompt looks at what the action taps.
 
     What is tapped stands in the action, but the actions' likelihood has hardly a gradient towards
     it: where to look and how to say what is seen there are a product, and both are small at first.
+    One token that looks is enough, so the others stay free.
 
     Args:
       attention: Of prompt tokens to image tokens, [N, S, I]; rows sum to 1.
@@ -134,10 +141,10 @@ def grounding(attention: Array, prompt_ids: Array, touched: Array) -> Array:
       touched: [N] the image token tapped; -1 for other actions.
 
     Returns:
-      Mean over the taps of -log of the mean attention that the tapped image token gets, in nats.
+      Mean over the taps of -log(1 - prod (1 - a)), a the attention of each token, in nats.
     """
-    real = prompt_ids > 0
     at = jnp.take_along_axis(attention, jnp.maximum(touched, 0)[:, None, None], axis=2)[..., 0]
-    share = (at * real).sum(axis=1) / jnp.maximum(real.sum(axis=1), 1)
+    missed = (jnp.log1p(-jnp.minimum(at, 1 - 1e-6)) * (prompt_ids > 0)).sum(axis=1)
     tapped = touched >= 0
-    return -(jnp.log(share + 1e-6) * tapped).sum() / jnp.maximum(tapped.sum(), 1)
+    seen = jnp.log(-jnp.expm1(missed) + 1e-6)
+    return -(seen * tapped).sum() / jnp.maximum(tapped.sum(), 1)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from common import actions
 from common.models.autoui import AutoUIConfig
 from learner.replay import Entry
 
@@ -34,6 +35,8 @@ class Batch(NamedTuple):
     expert: np.ndarray  # [N] float32; 1 where an expert acted, whose mu nobody knows
     mask: np.ndarray  # [N] float32; 1 where the action may be learned from
     texts: np.ndarray  # [N, D] float32, encodings of the prompts; D is 0 where nobody made them
+    importance: np.ndarray  # [N] float32, the episode's correction for how it was sampled
+    touched: np.ndarray  # [N] int32, the image token that the action taps; -1: none, or not asked
 
 
 def pack(
@@ -41,6 +44,8 @@ def pack(
     size: int,
     horizon: int,
     encode: Callable[[Sequence[str]], np.ndarray] | None = None,
+    grid: tuple[int, int] | None = None,
+    importance: Sequence[float] | None = None,
 ) -> Batch:
     """Lays entries end to end into `size` rows and pads the rest.
 
@@ -49,6 +54,8 @@ def pack(
       size: N.
       horizon: Divides the number of steps done before.
       encode: Returns encodings [T, D] of T texts, for the critic.
+      grid: Rows and columns of the image's tokens, to know which one is tapped.
+      importance: Of each entry; None for 1.
 
     Raises:
       ValueError: if they do not fit; nothing is cut off in silence.
@@ -69,6 +76,11 @@ def pack(
     ends = np.cumsum(lengths) - 1
     discount = column([path.discount for path in paths], np.float32)
     discount[ends] = 0.0  # a truncated episode's last row only lends its value
+    touched = np.full(size, -1, np.int32)
+    if grid is not None:
+        touched[: sum(lengths)] = [
+            touched_token(action, grid) for entry in entries for action in entry.episode.actions
+        ]
     return Batch(
         prompt_ids=column([path.prompt_ids for path in paths], np.int32),
         goal_ids=column(
@@ -116,6 +128,14 @@ def pack(
             ],
             np.float32,
         ),
+        importance=column(
+            [
+                one * factor
+                for one, factor in zip(spread, importance or [1.0] * len(entries), strict=True)
+            ],
+            np.float32,
+        ),
+        touched=touched,
     )
 
 
@@ -142,4 +162,17 @@ def blank(model: AutoUIConfig, text_width: int) -> Batch:
         expert=row,
         mask=row,
         texts=np.zeros((1, text_width), np.float32),
+        importance=row,
+        touched=np.full(1, -1, np.int32),
     )
+
+
+def touched_token(action: str, grid: tuple[int, int] | None) -> int:
+    """Returns which image token an action's text taps; -1 if it taps none, or there is no grid."""
+    parsed = actions.parse(action)
+    if grid is None or not isinstance(parsed, actions.Action) or not parsed.is_tap:
+        return -1
+    row, column = (
+        min(int(at * cells), cells - 1) for at, cells in zip(parsed.touch_yx, grid, strict=True)
+    )
+    return row * grid[1] + column

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from common.errors import ConfigError
+
 
 @dataclasses.dataclass(frozen=True)
 class PriorityConfig:
@@ -23,6 +25,17 @@ class PriorityConfig:
     surprise: float = 0.5  # factor exp(surprise (R - V_traj)), a soft automatic curriculum
     alpha: float = 0.5  # P ~ p ** alpha
     successes_only: bool = False  # filtered behaviour cloning
+    top_share: float = 1.0  # below 1: uniform among this share of the largest, DigiRL's filter
+    beta: float = 0.0  # correction of the sampling itself (Schaul et al. 2016); the paper has none
+    max_lag: int = 0  # versions; what older parameters acted is replayed no more; 0: no limit
+
+    def __post_init__(self) -> None:
+        if not 0 < self.top_share <= 1:
+            raise ConfigError(f"priority.top_share is a share in 0..1, not {self.top_share}.")
+        if not 0 <= self.beta <= 1:
+            raise ConfigError(f"priority.beta must be in 0..1, not {self.beta}.")
+        if self.max_lag < 0:
+            raise ConfigError(f"priority.max_lag must not be negative, not {self.max_lag}.")
 
 
 class EpisodeTerms(NamedTuple):
@@ -73,3 +86,13 @@ def priority(
     if not np.isfinite(weight):
         raise ValueError(f"priority is not finite: terms {terms}, V_traj {instruction_value}")
     return weight
+
+
+def importance(weights: np.ndarray, beta: float) -> np.ndarray:
+    """Returns what corrects for sampling in proportion to `weights` [B]: the largest is 1.
+
+    Schaul et al. 2016, section 3.4: (1 / (N P_i)) ** beta, over its maximum.
+    """
+    if not (weights > 0).all():
+        raise ValueError("an episode of weight 0 can't have been sampled by weight")
+    return (weights.min() / weights) ** beta

@@ -44,6 +44,8 @@ class Replay:
         self.inserted_steps = 0
         self.sampled_steps = 0
         self.late_updates = 0  # of episodes that had been evicted
+        self.expired = 0  # kept from samples for their age
+        self._expired = self._swept = 0  # how far these went, in insertions and in slots
 
     def __len__(self) -> int:
         return min(self._next, len(self._entries))
@@ -71,6 +73,8 @@ class Replay:
         if entry is None or entry.handle != handle:
             self.late_updates += 1
             return
+        if self._tree[handle.slot] == 0:
+            weight = 0.0  # it was filtered out, or has expired since it was sampled
         self._tree.set(handle.slot, weight)
         self._largest = max(self._largest, weight)
         self._entries[handle.slot] = entry._replace(targets=targets)
@@ -78,8 +82,44 @@ class Replay:
     def weight(self, handle: Handle) -> float:
         return self._tree[handle.slot]
 
-    def sample(self, steps: int) -> list[Entry]:
+    def expire(self, oldest: int) -> None:
+        """Keeps the policy's episodes that older versions than this one acted from samples.
+
+        They come in order, so each is looked at once.
+        """
+        while self._expired < self._next:
+            entry = self._entries[self._expired % len(self._entries)]
+            present = self._next - self._expired <= len(self._entries)
+            if present and entry and entry.episode.source == "policy":
+                if int(entry.episode.trajectory.version[-1]) >= oldest:
+                    return
+                if self._tree[entry.handle.slot] > 0:
+                    self._tree.set(entry.handle.slot, 0.0)
+                    self.expired += 1
+            self._expired += 1
+
+    def sweep(self, steps: int) -> list[Entry]:
+        """Returns the next entries in the ring's order, up to `steps` steps, to look at them anew.
+
+        Only those that can be sampled; fewer where the ring has been gone round.
+        """
+        chosen: list[Entry] = []
+        for _ in range(len(self)):
+            entry = self._entries[self._swept % len(self)]
+            if entry and self._tree[entry.handle.slot] > 0:
+                if len(entry.episode) > steps:
+                    break
+                chosen.append(entry)
+                steps -= len(entry.episode)
+            self._swept += 1
+        return chosen
+
+    def sample(self, steps: int, top_share: float = 1.0) -> list[Entry]:
         """Draws different episodes by priority until the next one would pass `steps` steps.
+
+        Args:
+          steps: The most steps.
+          top_share: Below 1 the draw is uniform among this share of the largest weights.
 
         Returns:
           At least one entry where the first fits; empty when nothing has a positive weight.
@@ -89,14 +129,18 @@ class Replay:
         while self._fresh:
             handle = self._fresh[0]
             entry = self._entries[handle.slot]
-            if entry is not None and entry.handle == handle:
+            if entry is not None and entry.handle == handle and self._tree[handle.slot] > 0:
                 if len(entry.episode) > room:
                     break
                 chosen[handle.slot] = entry
                 room -= len(entry.episode)
             self._fresh.popleft()
         if self._tree.total > 0:
-            slots = self._tree.sample(max(steps // 2, 1), self._rng)
+            draws = max(steps // 2, 1)
+            if top_share < 1:
+                slots = self._rng.choice(self._tree.top(top_share), draws)
+            else:
+                slots = self._tree.sample(draws, self._rng)
             for slot in self._rng.permutation(slots):
                 entry = self._entries[slot]
                 assert entry is not None, f"slot {slot} has a weight and no episode"

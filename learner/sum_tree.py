@@ -55,3 +55,16 @@ class SumTree:
             mass = np.where(right, mass - left, mass)
             nodes = 2 * nodes + right
         return nodes - self._leaves
+
+    def top(self, share: float) -> np.ndarray:
+        """Returns the slots of the largest weights, that share of the positive ones; at least one.
+
+        Ties at the edge all count, so that equal weights are never told apart. O(capacity).
+        """
+        weights = self._nodes[self._leaves : self._leaves + self.capacity]
+        positive = weights[weights > 0]
+        if not len(positive):
+            raise ValueError("nothing to sample: every weight is 0")
+        count = max(1, int(np.ceil(share * len(positive))))
+        edge = np.partition(positive, len(positive) - count)[len(positive) - count]
+        return np.flatnonzero(weights >= edge)

@@ -2,83 +2,35 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
+import numpy as np
 from jax import Array
 
 from common.models import autoui, lora
 from common.models.automaton import Automaton
 from common.models.distribution import SamplingConfig
-from learner import losses, sharding
-from learner.critic import CriticConfig, make_critic, read_prompts, value_loss
+from learner import diagnostics, losses, optimizer, sharding
+from learner.advantages import advantages
+from learner.critic import Values, make_critic, read_prompts, value_loss
 from learner.demonstrations import Steps
 from learner.packing import Batch, blank
 from learner.retrace import off_policy_returns, outcome_labels
-
-
-@dataclasses.dataclass(frozen=True)
-class UpdateConfig:
-    """The A-RIDE update. Values without a source are those of this project's own runs."""
-
-    policy_lr: float = 1e-4
-    policy_warmup: int = 20  # updates
-    imitation_lr: float = 8e-4
-    imitation_warmup: int = 50
-    grounding: float = 0.1  # of the attention to what is tapped, in imitation
-    critic_lr: float = 1e-3
-    critic_decay: float = 1e-3  # AdamW's
-    max_grad_norm: float = 1.0
-    gamma: float = 1.0
-    lambda_: float = 0.95
-    rho_bar: float = 1.0
-    kappa: float = 0.5  # share of the corrected target in the value's label, the rest Monte-Carlo
-    smoothing: float = 0.02
-    loss: losses.PolicyLossConfig = dataclasses.field(default_factory=losses.PolicyLossConfig)
-    critic: CriticConfig = dataclasses.field(default_factory=CriticConfig)
-    lora: lora.LoraConfig = dataclasses.field(default_factory=lora.LoraConfig)
-
-
-class LearnerState(NamedTuple):
-    """Everything that a gradient step changes, and what no step does."""
-
-    params: Any  # of the policy: what is trained of them
-    opt_state: optax.OptState
-    critic_params: Any
-    critic_opt_state: optax.OptState
-    updates: Array  # int32, gradient steps of the policy
-    frozen: Any  # of the policy: the rest, {} without adapters; never donated
-
-
-class ImitationReport(NamedTuple):
-    """The loss of each of the N steps, by which they are sampled, and scalars to log."""
-
-    losses: Array  # [N] negative log-probability of the action, nats
-    scalars: dict[str, Array]
-
-
-class StepReport(NamedTuple):
-    """What the replay needs of each of the N rows, and scalars to log."""
-
-    td: Array  # [N] TD errors
-    rho: Array  # [N] min(rho, rho_bar)
-    entropy: Array  # [N] mean over the action's tokens
-    targets: Array  # [N] corrected value targets in 0..1
-    instruction_value: Array  # [N] V_traj
-    scalars: dict[str, Array]
+from learner.state import ImitationReport, LearnerState, Replayed, StepReport
+from learner.update_config import UpdateConfig
 
 
 class Updates(NamedTuple):
     """The learner's jitted functions; the first argument's state is donated."""
 
     imitate: Callable[[LearnerState, Steps], tuple[LearnerState, ImitationReport]]
-    improve: Callable[[LearnerState, Batch], tuple[LearnerState, StepReport]]
+    improve: Callable[..., tuple[LearnerState, StepReport]]  # (state, batch, step_size)
     improve_critic: Callable[[LearnerState, Batch], tuple[LearnerState, dict[str, Array]]]
+    measure: Callable[[LearnerState, Batch], tuple[LearnerState, StepReport]]
     init: Callable[..., LearnerState]  # (key, params=None): of the whole policy, None for fresh
     restart_policy_optimizer: Callable[[LearnerState], LearnerState]
 
@@ -103,19 +55,8 @@ def make_updates(
       text_width: D of `Batch.texts`; 0 unless the critic reads a frozen encoder's texts.
     """
     critic = make_critic(config.critic, model.vocab_size)
-    clip = optax.clip_by_global_norm(config.max_grad_norm)
-    policy_tx = optax.chain(
-        clip,
-        optax.adam(
-            optax.linear_schedule(config.policy_lr / 10, config.policy_lr, config.policy_warmup)
-        ),
-    )
-    # The same state structure as `policy_tx`, so one state serves both phases.
-    imitation_tx = optax.chain(
-        clip,
-        optax.adam(optax.linear_schedule(0.0, config.imitation_lr, config.imitation_warmup)),
-    )
-    critic_tx = optax.chain(clip, optax.adamw(config.critic_lr, weight_decay=config.critic_decay))
+    policy_tx, imitation_tx = optimizer.for_policy(config), optimizer.for_imitation(config)
+    critic_tx = optimizer.for_critic(config)
 
     def init(key: Array, params: Any = None) -> LearnerState:
         policy_key, critic_key = jax.random.split(key)
@@ -153,6 +94,15 @@ def make_updates(
                 params, model, batch.prompt_ids, batch.features, batch.action_ids, *how
             )
 
+    def ground(params: Any, state: LearnerState, batch: Batch | Steps, touched: Array) -> Array:
+        """The loss of not looking at what is tapped; 0 where no image token is a place."""
+        if model.image_grid is None or config.grounding == 0:
+            return jnp.zeros(())
+        params = policy(params, state)
+        with sharding.activations(mesh):
+            looks = autoui.attention(params, model, batch.prompt_ids, batch.features)
+        return losses.grounding(looks, batch.prompt_ids, touched)
+
     def imitate(state: LearnerState, steps: Steps) -> tuple[LearnerState, ImitationReport]:
         """Maximum likelihood of the expert's actions (the supervised warm start).
 
@@ -164,20 +114,12 @@ def make_updates(
             log_probs = stats(params, state, steps, how).log_probs
             value = -log_probs.sum() / jnp.maximum((steps.action_ids > 0).sum(), 1)
             scalars = {"loss/imitation": value}
-            if model.image_grid is not None and config.grounding > 0:
-                with sharding.activations(mesh):
-                    looks = autoui.attention(
-                        policy(params, state), model, steps.prompt_ids, steps.features
-                    )
-                grounding = losses.grounding(looks, steps.prompt_ids, steps.touched)
-                value += config.grounding * grounding
-                scalars["loss/grounding"] = grounding
-            return value, (log_probs, scalars)
+            scalars["loss/grounding"] = ground(params, state, steps, steps.touched)
+            return value + config.grounding * scalars["loss/grounding"], (log_probs, scalars)
 
         (_, (log_probs, scalars)), grads = jax.value_and_grad(loss, has_aux=True)(state.params)
-        changes, opt_state = imitation_tx.update(grads, state.opt_state, state.params)
-        params = optax.apply_updates(state.params, changes)
-        scalars["norm/policy_grad"] = optax.tree.norm(grads)
+        params, opt_state, told = optimizer.step(imitation_tx, grads, state.params, state.opt_state)
+        scalars |= told
         return state._replace(
             params=params, opt_state=opt_state, updates=state.updates + 1
         ), ImitationReport(-log_probs.sum(-1), scalars)
@@ -194,8 +136,9 @@ def make_updates(
             return value_loss(critic.apply(critic_params, batch), batch, targets, config.smoothing)
 
         value, grads = jax.value_and_grad(loss)(state.critic_params)
-        changes, opt_state = critic_tx.update(grads, state.critic_opt_state, state.critic_params)
-        params = optax.apply_updates(state.critic_params, changes)
+        params, opt_state, _ = optimizer.step(
+            critic_tx, grads, state.critic_params, state.critic_opt_state
+        )
         return state._replace(critic_params=params, critic_opt_state=opt_state), value
 
     def improve_critic(state: LearnerState, batch: Batch) -> tuple[LearnerState, dict[str, Array]]:
@@ -204,76 +147,101 @@ def make_updates(
         state, value = learn_values(state, batch, mixed(batch, batch.targets))
         return state, {"loss/critic": value}
 
-    def improve(state: LearnerState, batch: Batch) -> tuple[LearnerState, StepReport]:
-        """A step of the policy and of the critic on the same batch (A-RIDE).
-
-        An expert's actions count as if the policy had taken them: their ratio is 1.
-        """
-        batch = read(policy(state.params, state), batch)
-        values = critic.apply(state.critic_params, batch)
-        v_t = values.pessimistic()
-        v_tp1 = jnp.concatenate([v_t[1:], v_t[:1]])  # a discount of 0 cuts the wrap
-
-        def loss(params: Any) -> tuple[Array, tuple[Any, ...]]:
-            log_probs, entropy, outside = stats(params, state, batch, sampling, automaton)
-            fixed = jax.lax.stop_gradient(log_probs)
-            mu = jnp.where(batch.expert[:, None] > 0, fixed, batch.behaviour_log_probs)
-            log_rho = (fixed - mu).sum(-1)
-            rho = jnp.exp(jnp.clip(log_rho, -20.0, 20.0)) * batch.mask
-            returns = off_policy_returns(
-                batch.reward,
-                config.gamma * batch.discount,
-                rho,
-                v_t,
-                v_tp1,
-                lambda_=config.lambda_,
-                rho_bar=config.rho_bar,
-            )
-            weights = losses.action_weights(returns.advantages, batch, config.loss)
-            result = losses.policy_loss(log_probs, mu, entropy, weights, batch, config.loss)
-            return result.loss, (result, rho, entropy, outside, returns)
-
-        (_, (result, rho, entropy, outside, returns)), grads = jax.value_and_grad(
-            loss, has_aux=True
-        )(state.params)
-        changes, opt_state = policy_tx.update(grads, state.opt_state, state.params)
-        params = optax.apply_updates(state.params, changes)
+    def replay(
+        params: Any, state: LearnerState, batch: Batch, v_t: Array, v_tp1: Array
+    ) -> Replayed:
+        """Computes anew what the replayed steps are under today's policy and values."""
+        log_probs, entropy, outside = stats(params, state, batch, sampling, automaton)
+        fixed = jax.lax.stop_gradient(log_probs)
+        mu = jnp.where(batch.expert[:, None] > 0, fixed, batch.behaviour_log_probs)
+        rho = jnp.exp(jnp.clip((fixed - mu).sum(-1), -20.0, 20.0)) * batch.mask
+        discount = config.gamma * batch.discount
+        returns = off_policy_returns(
+            batch.reward, discount, rho, v_t, v_tp1, lambda_=config.lambda_, rho_bar=config.rho_bar
+        )
+        td = batch.reward + discount * v_tp1 - v_t
         targets = jnp.clip(returns.targets, 0.0, 1.0)
-        if config.loss.advantage == "filtered":  # of successes alone values would learn but 1
-            next_state = state
-        else:
-            next_state, _ = learn_values(state, batch, mixed(batch, targets))
+        return Replayed(log_probs, mu, entropy, outside, rho, td, returns, targets)
+
+    def report(
+        replayed: Replayed, values: Values, batch: Batch, scalars: dict[str, Array]
+    ) -> StepReport:
         tokens = jnp.maximum((batch.action_ids > 0).sum(-1), 1)
-        count = jnp.maximum(batch.mask.sum(), 1.0)
-        scalars = {
-            "loss/policy": result.loss,
-            "policy/entropy_nats": result.entropy,
-            "policy/log_prob": result.log_prob,
-            "policy/outside_tokens": (outside * batch.mask[:, None]).sum(),
-            "policy/positive_share": result.positive,
-            "policy/negative_share": result.negative,
-            "norm/policy_grad": optax.tree.norm(grads),
-            "offpolicy/rho_mean": (jnp.minimum(rho, config.rho_bar) * batch.mask).sum() / count,
-            "offpolicy/truncated_share": ((rho > config.rho_bar) * batch.mask).sum() / count,
-            "offpolicy/ess": jnp.square(rho.sum())
-            / jnp.maximum(jnp.square(rho).sum(), 1e-9)
-            / count,
-            "advantage/mean": (returns.advantages * batch.mask).sum() / count,
-            "value/mean": (v_t * batch.mask).sum() / count,
-            "value/outcome_mean": (batch.outcome * batch.mask).sum() / count,
-        }
-        td = batch.reward + config.gamma * batch.discount * v_tp1 - v_t
-        report = StepReport(
-            td=td,
-            rho=jnp.minimum(rho, config.rho_bar),
-            entropy=entropy.sum(-1) / tokens,
-            targets=targets,
+        return StepReport(
+            td=replayed.td,
+            rho=jnp.minimum(replayed.rho, config.rho_bar),
+            entropy=replayed.entropy.sum(-1) / tokens,
+            targets=replayed.targets,
             instruction_value=jax.nn.sigmoid(values.instruction),
             scalars=scalars,
         )
+
+    def improve(
+        state: LearnerState, batch: Batch, step_size: Array
+    ) -> tuple[LearnerState, StepReport]:
+        """A step of the policy and of the critic on the same batch (A-RIDE).
+
+        An expert's actions count as if the policy had taken them: their ratio is 1. `step_size` is
+        a share of the policy's learning rate.
+        """
+        batch = read(policy(state.params, state), batch)
+        values = critic.apply(state.critic_params, batch)
+        v_t, v_tp1 = _now_and_next(values)
+
+        def loss(params: Any) -> tuple[Array, tuple[Any, ...]]:
+            replayed = replay(params, state, batch, v_t, v_tp1)
+            found = advantages(
+                config.loss.advantage,
+                batch,
+                replayed.returns.advantages,
+                replayed.rho,
+                v_t,
+                v_tp1,
+                gamma=config.gamma,
+                lambda_=config.lambda_,
+                penalties=losses.penalties(batch, config.loss),
+            )
+            weights = losses.action_weights(found, batch, config.loss)
+            result = losses.policy_loss(
+                replayed.log_probs, replayed.mu, replayed.entropy, weights, batch, config.loss
+            )
+            imitated = jnp.where((weights > 0) & (batch.mask > 0), batch.touched, -1)
+            grounding = ground(params, state, batch, imitated)
+            value = result.loss + config.grounding * grounding
+            return value, (result, replayed, grounding)
+
+        (_, (result, replayed, grounding)), grads = jax.value_and_grad(loss, has_aux=True)(
+            state.params
+        )
+        params, opt_state, told = optimizer.step(
+            policy_tx, grads, state.params, state.opt_state, step_size
+        )
+        if config.loss.advantage == "filtered":  # of successes alone values would learn but 1
+            next_state = state
+        else:
+            next_state, _ = learn_values(state, batch, mixed(batch, replayed.targets))
+        scalars = {
+            "loss/policy": result.loss,
+            "loss/grounding": grounding,
+            "policy/entropy_nats": result.entropy,
+            "policy/log_prob": result.log_prob,
+            "policy/outside_tokens": (replayed.outside * batch.mask[:, None]).sum(),
+            "policy/positive_share": result.positive,
+            "policy/negative_share": result.negative,
+            **diagnostics.off_policy(replayed.rho, config.rho_bar, batch),
+            **diagnostics.values(v_t, values.instruction, replayed.returns.advantages, batch),
+            **told,
+        }
         return next_state._replace(
             params=params, opt_state=opt_state, updates=state.updates + 1
-        ), report
+        ), report(replayed, values, batch, scalars)
+
+    def measure(state: LearnerState, batch: Batch) -> tuple[LearnerState, StepReport]:
+        """What `improve` would report of a batch, without a step."""
+        batch = read(policy(state.params, state), batch)
+        values = critic.apply(state.critic_params, batch)
+        replayed = replay(state.params, state, batch, *_now_and_next(values))
+        return state, report(replayed, values, batch, {})
 
     def restart_policy_optimizer(state: LearnerState) -> tuple[LearnerState, None]:
         return state._replace(opt_state=policy_tx.init(state.params)), None
@@ -306,11 +274,21 @@ def make_updates(
 
         return step
 
+    def with_step_size(step: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda state, batch, step_size=1.0: step(state, batch, np.float32(step_size))
+
     restart = jit(restart_policy_optimizer)
     return Updates(
         imitate=jit(imitate, rows),
-        improve=jit(improve, rows),
+        improve=with_step_size(jit(improve, rows, whole)),
         improve_critic=jit(improve_critic, rows),
+        measure=jit(measure, rows),
         init=jax.jit(init, out_shardings=state_sharding),
         restart_policy_optimizer=lambda state: restart(state)[0],
     )
+
+
+def _now_and_next(values: Values) -> tuple[Array, Array]:
+    """Values of the states acted in and of those that followed, [N]; a discount cuts the wrap."""
+    v_t = values.pessimistic()
+    return v_t, jnp.concatenate([v_t[1:], v_t[:1]])

@@ -1,5 +1,7 @@
 """Phone, actor and learner as processes on loopback, small enough for a test; kills included."""
 
+import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -8,10 +10,16 @@ import subprocess
 import sys
 import time
 
+import jax
+import numpy as np
 import pytest
 
 from common import channel, ports
-from learner.checkpoint import load_policy
+from common.models import autoui
+from common.models.distribution import FREE
+from common.models.text import Tokenizer, grammar_corpus
+from common.tasks import load_tasks
+from learner.checkpoint import load_policy, save_policy
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 SMALL = {
@@ -48,19 +56,19 @@ class System:
                 command, stdout=log, stderr=log, cwd=self._folder, env=environment
             )
 
-    def start_learner(self, episodes):
+    def start_learner(self, episodes, *more):
         sets = [word for name, value in SMALL.items() for word in ("--set", name, value)]
         self.start(
             "learner", "learner.py", "--workdir", self.workdir, "--listen", self.address,
             "--algorithm", "distrl", "--demonstrations", 6, "--episodes", episodes,
-            "--threads", 1, *sets,
+            "--threads", 1, *sets, *more,
         )  # fmt: skip
 
-    def start_actor(self, number):
+    def start_actor(self, number, *more):
         self.start(
             f"actor-{number}", "actor.py", f"--emulator={self._serials[number]}",
             f"--learner={self.address}", "--name", f"actor-{number}",
-            "--adb-port", self._adb_server.port, "--connect-timeout-s", 120,
+            "--adb-port", self._adb_server.port, "--connect-timeout-s", 120, *more,
         )  # fmt: skip
 
     def status(self):
@@ -133,6 +141,41 @@ def test_a_run_survives_the_death_of_an_actor_and_of_the_learner(system):
     assert record["episodes"] >= before["episodes"] + 8
     assert record["updates"] > before["updates"]
     check_records(system.workdir)
+
+
+@pytest.mark.slow
+def test_a_run_with_adapters_the_policy_s_own_critic_and_features_of_blip2(system, tmp_path):
+    """A policy from elsewhere in its thin form: what is large about it is only its size."""
+    model = dataclasses.replace(
+        autoui.PRESETS["tiny"], vocab_size=640, image_grid=None, image_tokens=1, image_dim=32,
+        action_length=40,
+    )  # fmt: skip
+    goals = [task.goal for task in load_tasks("all-train")]
+    tokenizer = Tokenizer.train([*grammar_corpus(), *goals], model.vocab_size)
+    start = tmp_path / "start"
+    meta = {
+        "model": model.to_dict(),
+        "tokenizer": tokenizer.to_json(),
+        "horizon": {"general": 4, "webshop": 4},
+        "sampling": dataclasses.asdict(FREE),
+    }
+    params = autoui.init(model, jax.random.key(0))
+    save_policy(start, params, meta)
+    changes = {"update.lora.rank": 2, "update.critic.kind": "t5", "sampling.grammar": "true"}
+    sets = [word for name, value in changes.items() for word in ("--set", name, value)]
+    system.start_actor(0, "--vision-folder", REPOSITORY / "tests" / "golden" / "blip2_vision")
+    system.start_learner(8, "--init", start, *sets)
+    assert system.processes["learner"].wait(timeout=100) == 0
+    assert system.processes["actor-0"].wait(timeout=20) == 0
+    check_records(system.workdir)
+    learned, saved = load_policy(system.workdir / "checkpoints")
+    assert saved["lora"]["rank"] == 2 and saved["progress"]["version"] > 3
+
+    def moved(*path):
+        before, after = (functools.reduce(dict.__getitem__, path, p) for p in (params, learned))
+        return not np.array_equal(before, after)
+
+    assert moved("fusion", "v", "kernel") and not moved("t5", "embedding")
 
 
 def latest(checkpoints):

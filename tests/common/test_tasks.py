@@ -165,31 +165,32 @@ def test_a_seed_gives_the_same_draw():
     assert draw(3) != draw(4)
 
 
+def shares(sampler, count=12_000):
+    drawn = collections.Counter(sampler.next().template for _ in range(count))
+    return {template: number / count for template, number in drawn.items()}
+
+
+def test_every_template_gets_its_share():
+    tasks = load_tasks("all-train")
+    found = shares(TaskSampler(tasks, 0))
+    sizes = collections.Counter(task.template for task in tasks)
+    for template, size in sizes.items():
+        expected = 0.5 * size / len(tasks) + 0.5 / len(sizes)
+        assert found[template] == pytest.approx(expected, abs=0.007)
+
+
 def test_what_fails_is_drawn_more_and_nothing_is_dropped():
     tasks = load_tasks("all-train")
-    sampler, families = TaskSampler(tasks, 0), sorted({task.family for task in tasks})
-    for task in tasks * 3:
-        sampler.report(task, success=task.family != "open")
-    count = 6_000
-    drawn = collections.Counter(sampler.next().family for _ in range(count))
-    sizes = collections.Counter(task.family for task in tasks)
-    known = {family: max(0.95 ** (3 * sizes[family]), sampler.FLOOR) for family in families}
-    weights = known | {"open": 1.0}
-    for family in families:
-        expected = 0.5 * sizes[family] / len(tasks) + 0.5 * weights[family] / sum(weights.values())
-        assert drawn[family] / count == pytest.approx(expected, abs=0.02), family
-    assert len({sampler.next().id for _ in range(20_000)}) == len(tasks)
-
-
-def test_small_families_get_their_share():
-    tasks = load_tasks("all-train")
     sampler = TaskSampler(tasks, 0)
-    count = 6_000
-    drawn = collections.Counter(sampler.next().family for _ in range(count))
-    sizes = collections.Counter(task.family for task in tasks)
-    for family, size in sizes.items():
-        expected = 0.5 * size / len(tasks) + 0.5 / len(sizes)
-        assert drawn[family] / count == pytest.approx(expected, abs=0.02)
+    for task in tasks * 20:
+        sampler.report(task, success=task.template != "open_app")
+    found = shares(sampler)
+    sizes = collections.Counter(task.template for task in tasks)
+    weights = dict.fromkeys(sizes, sampler.FLOOR) | {"open_app": 1.0}
+    for template, size in sizes.items():
+        expected = 0.5 * size / len(tasks) + 0.5 * weights[template] / sum(weights.values())
+        assert found[template] == pytest.approx(expected, abs=0.015), template
+    assert len({sampler.next().id for _ in range(20_000)}) == len(tasks)
 
 
 def test_there_is_nothing_to_sample_from_no_tasks():

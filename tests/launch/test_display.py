@@ -36,7 +36,7 @@ VIEW = View("reinforce", 405, 125, LEARNER, PROCESSES)
 def test_a_line_holds_what_matters():
     assert line(VIEW) == (
         "6:45 | reinforce | at most 2:05 left | step 1448 | episodes 1000/2000, 8.0/s | "
-        "success 0.50 (families, last 64) | version 165, lag 1.5 | "
+        "success 0.50 (last 64) | version 165, lag 1.5 | "
         "actor-0 exploring 59/97 ok, actor-1 recovering 60/98 ok, 1 truncated"
     )
 

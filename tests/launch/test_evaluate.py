@@ -89,7 +89,7 @@ def refused(tmp_path, capsys, monkeypatch):
     def refused(model, *words):
         tokenizer = Tokenizer.train(["a tap"], vocab_size=300).to_json()
         meta = {"step": 1, "model": model.to_dict(), "tokenizer": tokenizer, "sampling": {}}
-        monkeypatch.setattr("launch.evaluation.load_policy", lambda path: ({}, meta))
+        monkeypatch.setattr("launch.evaluation.load_policy", lambda path, needs: ({}, meta))
         monkeypatch.setattr(evaluate.one_thread, "configure", lambda: None)
         assert evaluate.main([f"--checkpoint={tmp_path}", *words]) == 2
         return capsys.readouterr().err

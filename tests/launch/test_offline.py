@@ -80,7 +80,7 @@ def test_a_score_is_printed(recordings, tmp_path, capsys, monkeypatch):
 
     tokenizer = Tokenizer.train(["a tap"], vocab_size=300).to_json()
     meta = {"step": 5, "model": AutoUIConfig().to_dict(), "tokenizer": tokenizer, "sampling": {}}
-    monkeypatch.setattr("learner.checkpoint.load_policy", lambda path: ({}, meta))
+    monkeypatch.setattr("learner.checkpoint.load_policy", lambda path, needs: ({}, meta))
     monkeypatch.setattr("actors.policy.Policy", FakePolicy)
     monkeypatch.setattr(offline.one_thread, "configure", lambda: None)
     words = [f"--checkpoint={tmp_path}", f"--recordings={recordings}"]

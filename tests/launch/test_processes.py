@@ -193,3 +193,14 @@ def test_the_message_ends_with_the_last_twenty_lines_of_the_log(tmp_path):
             check_until(supervisor, lambda: False)
     lines = str(caught.value).splitlines()
     assert lines[1:] == [f"line {i}" for i in range(2980, 3000)]
+
+
+def test_a_nice_program_gives_way(tmp_path):
+    code = "import os, time; time.sleep(.3); print(os.getpriority(os.PRIO_PROCESS, 0), flush=True)"
+    mine = os.getpriority(os.PRIO_PROCESS, 0)
+    with Supervisor(tmp_path) as supervisor:
+        for name, nice, expected in (("keen", 0, mine), ("nice", 5, min(mine + 5, 19))):
+            supervisor.start(Program(name, python(f"{code}; time.sleep(9)"), nice=nice))
+            path = supervisor.log_path(name)
+            wait_for(lambda path=path: path.read_text().strip(), "its word")
+            assert int(path.read_text()) == expected

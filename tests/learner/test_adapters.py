@@ -130,6 +130,7 @@ def test_a_base_without_its_first_checkpoint_is_replaced(tmp_path, updates, stat
 
 
 SHARDED = """
+import sys
 import jax, numpy as np
 from common.models.distribution import FREE
 from learner import sharding
@@ -150,21 +151,31 @@ def run(mesh):
     return losses, state
 
 losses, state = run(one)
-found, other = run(sharding.make_mesh(2, 2, 2))
+found, other = run(sharding.make_mesh(*map(int, sys.argv[1:])))
 np.testing.assert_allclose(found, losses, atol=1e-5)
 for part in ("params", "critic_params"):
     both = zip(*(jax.tree.leaves(getattr(s, part)) for s in (other, state)), strict=True)
     for ours, theirs in both:
         np.testing.assert_allclose(ours, theirs, atol=1e-4)
-assert other.params["fusion"]["k"].sharding.spec == jax.sharding.PartitionSpec("fsdp", None)
+spec = other.params["fusion"]["k"].sharding.spec
+assert spec == jax.sharding.PartitionSpec("fsdp", None), spec
 print("compared", len(jax.devices()))
 """
 
 
-def test_a_step_on_eight_devices_is_that_on_one():
+@pytest.mark.parametrize(
+    "mesh",
+    [
+        (2, 2, 2),
+        pytest.param((8, 1, 1), marks=pytest.mark.slow),
+        pytest.param((1, 4, 2), marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_a_step_on_eight_devices_is_that_on_one(mesh):
     flags = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
     result = subprocess.run(
-        [sys.executable, "-W", "error", "-c", SHARDED],
+        [sys.executable, "-W", "error", "-c", SHARDED, *map(str, mesh)],
         cwd=ROOT,
         env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
         capture_output=True,

@@ -62,7 +62,7 @@ def test_a_checkpoint_that_says_too_little_of_its_policy_is_refused(tmp_path):
     with Checkpoints(tmp_path) as checkpoints:
         checkpoints.save(3, make_state(), {"model": "x", "tokenizer": "x"})
     with pytest.raises(ConfigError, match=r"3 does not say its policy's horizon, sampling"):
-        load_policy(tmp_path)
+        load_policy(tmp_path, (*POLICY_META, "horizon", "sampling"))
 
 
 def test_missing_and_empty_folders_are_named(tmp_path):

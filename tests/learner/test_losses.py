@@ -42,11 +42,16 @@ def test_invalid_and_repeated_actions_are_never_imitated():
     assert (np.asarray(weights) > 0).tolist() == [False, False, True, True]
 
 
-def test_filtered_imitates_successes_alone():
-    config = PolicyLossConfig(advantage="filtered")
-    failed = batch(outcome=np.zeros(4, np.float32))
-    assert action_weights(jnp.ones(4), failed, config).sum() == 0
-    assert action_weights(-jnp.ones(4), batch(), config).tolist() == [1, 1, 1, 1]
+def test_importance_scales_the_weights():
+    scaled = batch(importance=np.array([1.0, 0.5, 0.25, 1.0], np.float32))
+    config = PolicyLossConfig(binary=True)
+    assert action_weights(jnp.ones(4), scaled, config).tolist() == [1, 0.5, 0.25, 1]
+
+
+def test_binary_weights_are_one_above_the_threshold_and_nothing_below():
+    config = PolicyLossConfig(binary=True, threshold=0.1)
+    weights = action_weights(jnp.array([-3.0, 0.1, 0.11, 9.0]), batch(), config)
+    assert weights.tolist() == [0, 0, 1, 1]
 
 
 def gradient(log_probs, weights, mu):
@@ -94,7 +99,7 @@ def test_an_unknown_form_is_named():
         PolicyLossConfig(penalty="los")
 
 
-def test_grounding_is_the_attention_that_the_tapped_token_gets_from_all_of_the_prompt():
+def test_grounding_is_the_chance_that_some_token_of_the_prompt_looks_at_what_is_tapped():
     rng = np.random.default_rng(0)
     attention = rng.dirichlet(np.ones(6), (4, 5)).astype(np.float32)
     prompt_ids = np.array([[7, 7, 7, 0, 0], [7] * 5, [7, 0, 0, 0, 0], [7] * 5])
@@ -103,9 +108,17 @@ def test_grounding_is_the_attention_that_the_tapped_token_gets_from_all_of_the_p
     for row, token in enumerate(touched):
         if token >= 0:
             real = prompt_ids[row] > 0
-            terms.append(-np.log(attention[row, real, token].mean()))
+            terms.append(-np.log(1 - np.prod(1 - attention[row, real, token])))
     assert grounding(attention, prompt_ids, touched) == pytest.approx(np.mean(terms), rel=1e-4)
     assert grounding(attention, prompt_ids, np.full(4, -1)) == 0
+
+
+def test_one_token_that_looks_is_enough():
+    attention = np.full((1, 3, 4), 0.25, np.float32)
+    attention[0, 1] = [0, 1, 0, 0]
+    assert grounding(attention, np.full((1, 3), 7), np.array([1])) == pytest.approx(0, abs=1e-4)
+    slope = jax.grad(lambda a: grounding(a, np.full((1, 3), 7), np.array([1])))(attention)
+    assert np.isfinite(np.asarray(slope)).all()
 
 
 def test_grounding_raises_the_attention_to_what_is_tapped_and_to_nothing_where_nothing_is():

@@ -5,6 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
+from common import actions
+from common.actions import Action, ActionType
 from common.types import Ending
 from learner.packing import pack
 from learner.replay import Replay
@@ -62,3 +64,11 @@ def test_an_experts_success_says_nothing_about_the_policy():
 def test_too_many_steps_are_an_error():
     with pytest.raises(ValueError, match="8 steps do not fit in a batch of 7"):
         pack(entries(episode(3, seq=0), episode(5, seq=1)), 7, horizon=10)
+
+
+def test_what_each_action_taps_is_known_where_it_is_asked():
+    tap = actions.render(Action(ActionType.DUAL_POINT, (0.9, 0.1), (0.9, 0.1)))
+    one = dataclasses.replace(episode(2, seq=0), actions=(tap, "no action"))
+    held = entries(one, episode(1, seq=1))
+    assert pack(held, 5, horizon=10, grid=(4, 3)).touched.tolist() == [9, -1, -1, -1, -1]
+    assert pack(held, 5, horizon=10).touched.tolist() == [-1] * 5

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from learner import config as configs
-from learner.priorities import EpisodeTerms, PriorityConfig, RunningMeans, priority
+from learner import presets
+from learner.priorities import (
+    EpisodeTerms,
+    PriorityConfig,
+    RunningMeans,
+    importance,
+    priority,
+)
 
 TERMS = EpisodeTerms(td=0.4, rho=0.8, entropy=0.5)
 
@@ -21,7 +28,7 @@ def test_a_base_alone_is_uniform_replay():
 
 
 def test_filtered_imitation_takes_successes_and_the_unexpected_more_often():
-    config = configs.filtered_bc(configs.quick()).priority
+    config = presets.filtered_bc(configs.quick()).priority
     assert priority(TERMS, 0.0, 0.1, config) == 0
     rare, usual = priority(TERMS, 1.0, 0.1, config), priority(TERMS, 1.0, 0.95, config)
     assert rare / usual == pytest.approx(np.exp(3 * 0.85), rel=0.01)
@@ -38,3 +45,12 @@ def test_terms_are_divided_by_their_running_means():
     means.update(EpisodeTerms(2.0, 1.0, 0.0))
     means.update(EpisodeTerms(4.0, 1.0, 0.0))
     assert means.normalise(EpisodeTerms(3.0, 0.5, 0.0)) == (1.0, 0.5, 0.0)
+
+
+def test_importance_undoes_the_sampling():
+    weights = np.array([1.0, 4.0, 2.0])
+    np.testing.assert_allclose(importance(weights, 1.0), [1, 1 / 4, 1 / 2])
+    np.testing.assert_allclose(importance(weights, 0.5), [1, 1 / 2, 0.5**0.5])
+    np.testing.assert_allclose(importance(weights, 0.0), 1)
+    with pytest.raises(ValueError, match="weight 0"):
+        importance(np.array([0.0, 1.0]), 0.5)

@@ -157,3 +157,58 @@ def test_the_critic_learns_of_the_policys_own_episodes_alone():
         replay.insert(shown)
     drawn = replay.sample_uniform(100)
     assert sorted(entry.episode.seq for entry in drawn) == [0, 2, 4]
+
+
+def test_the_top_share_is_of_the_positive_weights_and_never_empty():
+    tree = SumTree(6)
+    for slot, weight in enumerate([0.0, 5.0, 1.0, 5.0, 3.0]):
+        tree.set(slot, weight)
+    assert tree.top(0.01).tolist() == [1, 3]  # ties count
+    assert tree.top(0.75).tolist() == [1, 3, 4]
+    assert tree.top(1.0).tolist() == [1, 2, 3, 4]
+    with pytest.raises(ValueError, match="every weight is 0"):
+        SumTree(3).top(0.5)
+
+
+def test_with_a_top_share_the_draw_is_uniform_among_the_largest():
+    replay = Replay(10, np.random.default_rng(0))
+    for seq in range(10):
+        replay.insert(episode(1, seq=seq), weight=float(seq + 1), fresh=False)
+    counts = np.zeros(10)
+    for _ in range(3000):
+        for entry in replay.sample(1, top_share=0.3):
+            counts[entry.episode.seq] += 1
+    assert counts[:7].sum() == 0
+    np.testing.assert_allclose(counts[7:] / counts.sum(), 1 / 3, atol=0.04)
+
+
+def test_what_old_versions_acted_expires_but_no_demonstration():
+    replay = Replay(6, np.random.default_rng(0))
+    acted = {}
+    for seq, version in enumerate([1, 2, 2, 5, 7]):
+        one = episode(2, seq=seq)
+        path = one.trajectory._replace(version=np.full(2, version))
+        source = "expert" if seq == 1 else "policy"
+        acted[seq] = replay.insert(dataclasses.replace(one, trajectory=path, source=source))
+    replay.expire(oldest=5)
+    assert [replay.weight(acted[seq]) > 0 for seq in range(5)] == [False, True, False, True, True]
+    assert replay.expired == 2
+    replay.update(acted[0], 9.0, np.zeros(2, np.float32))  # it had been sampled before
+    assert replay.weight(acted[0]) == 0
+    for seq in range(5, 12):  # round the ring, over what had expired
+        one = episode(2, seq=seq)
+        path = one.trajectory._replace(version=np.full(2, seq))
+        replay.insert(dataclasses.replace(one, trajectory=path))
+    replay.expire(oldest=9)
+    seen = {entry.episode.seq for _ in range(30) for entry in replay.sample(20)}
+    assert seen == {9, 10, 11}
+
+
+def test_a_sweep_goes_round_what_can_be_sampled():
+    replay = Replay(8, np.random.default_rng(0))
+    for seq in range(6):
+        replay.insert(episode(2, seq=seq), weight=float(seq != 3))
+    swept = [[entry.episode.seq for entry in replay.sweep(4)] for _ in range(4)]
+    assert swept == [[0, 1], [2, 4], [5, 0], [1, 2]]
+    assert len(replay.sweep(1000)) == 5  # once round at the most
+    assert Replay(3, np.random.default_rng(0)).sweep(10) == []

@@ -3,6 +3,7 @@
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -13,8 +14,8 @@ from common.models.automaton import Automaton
 from common.models.distribution import FREE, SamplingConfig
 from common.types import Ending
 from learner import losses, sharding
-from learner.demonstrations import Demonstrations, touched_token
-from learner.packing import pack
+from learner.demonstrations import Demonstrations
+from learner.packing import pack, touched_token
 from learner.replay import Replay
 from learner.update import UpdateConfig, make_updates
 from tests.episodes import episode
@@ -132,6 +133,69 @@ def test_the_policy_moves_towards_what_succeeded(updates, state):
     assert float(report.scalars["policy/log_prob"]) > float(before) + 0.1
 
 
+def test_successes_ground_the_attention_and_failures_do_not(updates, state):
+    tap = actions.render(Action(ActionType.DUAL_POINT, (0.9, 0.1), (0.9, 0.1)))
+    grounding = {}
+    for success in (True, False):
+        one = dataclasses.replace(episode(4, success=success), actions=(tap,) * 4)
+        replay = Replay(1, np.random.default_rng(0))
+        replay.insert(one)
+        steps = pack(replay.sample(8), 8, horizon=10, grid=MODEL.image_grid)
+        filtered = UpdateConfig(
+            loss=losses.PolicyLossConfig(advantage="filtered", binary=True, imitate=True)
+        )
+        step = make_updates(MODEL, filtered, FREE, sharding.make_mesh()).improve
+        _, report = step(jax.tree.map(jnp.copy, state), steps)
+        grounding[success] = float(report.scalars["loss/grounding"])
+    assert grounding[True] > 0.1
+    assert grounding[False] == 0
+
+
+def test_gradients_that_are_not_finite_change_nothing_and_are_counted(updates, state):
+    rows = batch(episode(4))
+    broken = rows._replace(behaviour_log_probs=np.full_like(rows.behaviour_log_probs, np.nan))
+    before = jax.tree.map(np.array, state._replace(updates=None))
+    state, report = updates.improve(state, broken)
+    assert float(report.scalars["policy/skipped"]) == 1
+    jax.tree.map(np.testing.assert_array_equal, before, state._replace(updates=None))
+    state, report = updates.improve(state, rows)
+    assert float(report.scalars["policy/skipped"]) == 0
+
+
+def test_accumulated_gradients_make_one_step_of_their_mean():
+    accumulating = make_updates(MODEL, UpdateConfig(accumulate=2), FREE, sharding.make_mesh())
+    state, rows = accumulating.init(jax.random.key(0)), batch(episode(4))
+    began = jax.tree.map(np.array, state.params)
+    state, _ = accumulating.improve(state, rows)
+    jax.tree.map(np.testing.assert_array_equal, began, state.params)
+    state, _ = accumulating.improve(state, rows)
+    plain = make_updates(MODEL, UpdateConfig(), FREE, sharding.make_mesh())
+    once, _ = plain.improve(plain.init(jax.random.key(0)), rows)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), state.params, once.params
+    )
+
+
+def test_the_step_size_is_a_share_of_the_change(updates):
+    rows, changes = batch(episode(4)), []
+    for share in (1.0, 0.25):
+        state = updates.init(jax.random.key(0))
+        began = jax.tree.map(np.array, state.params)
+        state, _ = updates.improve(state, rows, share)
+        changes.append(jax.tree.map(lambda a, b: np.asarray(a) - b, state.params, began))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a / 4, b, atol=3e-7), *changes)
+
+
+def test_measuring_is_improving_without_the_step(updates, state):
+    rows = batch(episode(4), episode(3, seq=1, success=False))
+    before = jax.tree.map(np.array, state)
+    state, measured = updates.measure(state, rows)
+    jax.tree.map(np.testing.assert_array_equal, before, state)
+    _, reported = updates.improve(state, rows)
+    for name in ("td", "rho", "entropy", "targets", "instruction_value"):
+        np.testing.assert_allclose(getattr(measured, name), getattr(reported, name), atol=1e-6)
+
+
 def test_the_critic_learns_which_episodes_succeed(updates, state):
     mixed = batch(episode(4, seq=0), episode(4, seq=1, success=False))
     for _ in range(200):
@@ -192,7 +256,7 @@ def test_an_experts_actions_have_a_ratio_of_one(updates, state):
 
 def test_filtered_imitation_leaves_the_values_alone(state):
     """Of successes alone the critic would learn to expect nothing else."""
-    loss = losses.PolicyLossConfig(advantage="filtered")
+    loss = losses.PolicyLossConfig(advantage="filtered", binary=True, imitate=True)
     updates = make_updates(MODEL, UpdateConfig(loss=loss), FREE, sharding.make_mesh())
     before = jax.device_get(state.critic_params)
     after, _ = updates.improve(state, batch(episode(4)))
