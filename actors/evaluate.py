@@ -153,10 +153,16 @@ def evaluate(
     for repeat in range(repeats):
         for index in range(len(entries)):
             waiting.put((index, repeat, 1))
-    done: queue.SimpleQueue[Result | DistRLError] = queue.SimpleQueue()
+    done: queue.SimpleQueue[Result | DistRLError | None] = queue.SimpleQueue()
     stop = threading.Event()
 
     def work(worker: Worker) -> None:
+        try:
+            _work(worker)
+        finally:
+            done.put(None)  # whatever ended it, nobody waits for it in vain
+
+    def _work(worker: Worker) -> None:
         while not stop.is_set():
             try:
                 index, repeat, number = waiting.get(timeout=_POLL_S)
@@ -193,15 +199,17 @@ def evaluate(
 
 
 def _collected(
-    done: queue.SimpleQueue[Result | DistRLError], phones: int, count: int
+    done: queue.SimpleQueue[Result | DistRLError | None], phones: int, count: int
 ) -> Iterator[Result]:
-    missing = count
+    missing, lost = count, DeviceError("No phone is left.")
     while missing:
         item = done.get()  # every thread ends by putting something, and every episode has an end
-        if isinstance(item, DeviceError):
+        if item is None:
             phones -= 1
             if not phones:
-                raise item
+                raise lost
+        elif isinstance(item, DeviceError):
+            lost = item
         elif isinstance(item, DistRLError):
             raise item
         else:

@@ -79,13 +79,14 @@ class Waiting:
         }
         asked = [list(request.decisions) for request in requests]
         meta = {"episode": fields, "task": dataclasses.asdict(requests[-1].task), "asked": asked}
-        images = {f"image_{i}": request.image for i, request in enumerate(requests)}
+        arrays: dict[str, Any] = episode.trajectory._asdict()
+        arrays |= {f"image_{i}": request.image for i, request in enumerate(requests)}
         path = self._folder / f"{self._number:08d}.npz"
         self._number += 1
         partial = path.with_suffix(".partial")
         text = np.frombuffer(json.dumps(meta).encode(), np.uint8)
         with partial.open("wb") as file:
-            np.savez_compressed(file, meta=text, **images, **episode.trajectory._asdict())
+            np.savez_compressed(file, meta=text, **arrays)
             file.flush()
             os.fsync(file.fileno())
         partial.rename(path)

@@ -116,7 +116,7 @@ def agreement(
             clusters[task].append(pair)
     groups, rng = list(clusters.values()), np.random.default_rng(seed)
     kappas = []
-    for _ in range(DRAWS if groups else 0):
+    for _ in range(DRAWS if len(groups) > 1 else 0):
         drawn = rng.integers(len(groups), size=len(groups))
         kappas.append(scores.cohen_kappa(collections.Counter(p for i in drawn for p in groups[i])))
     finite = [kappa for kappa in kappas if kappa == kappa]

@@ -140,7 +140,7 @@ def said(found: Mapping[str, Any]) -> str:
         f"B - A: {100 * found['difference']:+.1f} points, bootstrap over tasks 95 % "
         f"{100 * found['low']:+.1f} to {100 * found['high']:+.1f}, over {found['pairs']} pairs",
         f"Both {found['both']}, only A {found['only_a']}, only B {found['only_b']}, neither "
-        f"{found['neither']}; McNemar's exact p = {found['mcnemar_p']:.4f}",
+        f"{found['neither']}; McNemar's exact p = {found['mcnemar_p']:.3g}",
     ]
     if found["only_in_one"]:
         lines.append(f"{found['only_in_one']} episodes count in one of them alone; left out here.")

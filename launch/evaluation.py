@@ -15,6 +15,7 @@ from actors.environment import PhoneEnvironment
 from actors.evaluate import Result, Worker
 from actors.evaluators import build
 from actors.evaluators.build import Built
+from actors.evaluators.limits import Spent
 from actors.policy import Policy
 from actors.prompted import PromptedAgent
 from actors.rollout import Agent
@@ -63,6 +64,7 @@ class Evaluation:
           ConfigError: There are none, or what was asked for does not fit together.
         """
         self._args, self._variables = args, variables
+        self._spent = Spent()  # on the checkpoints before
         self._preset = panel.PRESETS.get(args.preset)
         spec = args.tasks
         if self._preset and spec == "all-test":
@@ -120,7 +122,10 @@ class Evaluation:
             shown = progress(running, mode, len(entries.entries) * args.repeats)
             found[mode] = report.summarise(list(shown))
             found[mode]["wall_s"] = round(time.monotonic() - started, 1)
-        spent = built.budget.spent
+        spent, self._spent = (
+            built.budget.spent.since(self._spent),
+            built.budget.spent.since(Spent()),
+        )
         goals = [task for task, _ in entries.entries]
         return {
             "agent": args.agent if args.agent != "prompted" else f"prompted {args.agent_model}",

@@ -44,7 +44,7 @@ def summarise(results: Sequence[Result]) -> dict[str, Any]:
     causes = collections.Counter(result.cause[:120] for result in results if result.cause)
     answered = len(judged) + outcomes["unknown"]
     return {
-        "success": successes / max(len(judged), 1),
+        "success": successes / len(judged) if judged else None,
         "n": len(judged),
         "low": low,
         "high": high,
@@ -130,6 +130,10 @@ def _head(report: Mapping[str, Any]) -> list[str]:
         said.append(
             f"Also trained on: {len(report['overlap'])} goals, as in {report['overlap'][0]}"
         )
+    preset, steps = report["protocol"], set(report["horizon"].values())
+    if preset and steps != {preset["steps"]}:
+        shown = ", ".join(map(str, sorted(steps)))
+        said.append(f"Not as {report['preset']} has it: {shown} steps, not {preset['steps']}")
     if report["repeated"]:
         said.append(f"Goals of several tasks: {len(report['repeated'])}")
     return said + [f"Not repeatable: {sentence}" for sentence in report["not_repeatable"]]
@@ -147,7 +151,7 @@ def _overall(report: Mapping[str, Any]) -> Table:
         rows.append(
             (
                 mode,
-                _percent(found["success"]) if found["n"] else "-",
+                _percent(found["success"]),
                 _interval(found["low"], found["high"]),
                 _interval(*bootstrap) if bootstrap else "-",
                 *(str(found[key]) for key in ("n", "unknown", "truncated", "done_at_start")),
@@ -160,7 +164,7 @@ def _overall(report: Mapping[str, Any]) -> Table:
 
 
 def _passed(report: Mapping[str, Any]) -> Table:
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (mode, f"k = {k}", _percent(value), _percent(report[mode]["pass_all_k"][k]))
         for mode in report["modes"]
         for k, value in report[mode]["pass_at_k"].items()
@@ -170,7 +174,7 @@ def _passed(report: Mapping[str, Any]) -> Table:
 
 
 def _families(report: Mapping[str, Any]) -> Table:
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (mode, family, f"{found['success']:.2f}", str(found["n"]))
         for mode in report["modes"]
         for family, found in report[mode]["families"].items()
@@ -179,7 +183,7 @@ def _families(report: Mapping[str, Any]) -> Table:
 
 
 def _tasks(report: Mapping[str, Any]) -> Table:
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (
             mode,
             found["goal"],
@@ -195,7 +199,7 @@ def _tasks(report: Mapping[str, Any]) -> Table:
 
 
 def _causes(report: Mapping[str, Any]) -> Table:
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (mode, cause, str(count))
         for mode in report["modes"]
         for cause, count in report[mode]["causes"].items()
@@ -235,10 +239,11 @@ def page(report: Mapping[str, Any]) -> str:
         f"</ul><p>{_DEFINITION}</p>",
     ]
     for mode in report["modes"]:
-        share = 100 * report[mode]["success"]
+        share = 100 * (report[mode]["success"] or 0.0)
         parts.append(
             f'<p>{html.escape(mode)} <span class="bar" style="width:{share / 4:.1f}em"></span>'
-            f'<span class="none" style="width:{25 - share / 4:.1f}em"></span> {share:.1f} %</p>'
+            f'<span class="none" style="width:{25 - share / 4:.1f}em"></span> '
+            f"{_percent(report[mode]['success'])}</p>"
         )
     for title, table in (_SECTIONS | {"By task": _tasks}).items():
         header, rows = table(report)
@@ -259,8 +264,8 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f} %"
 
 
 def _interval(low: float, high: float) -> str:

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import pathlib
 from collections.abc import Collection, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from actors.evaluators import gemini, genai, openai
 from actors.evaluators.background import Background
@@ -27,10 +27,13 @@ from common.tasks import Task
 
 logger = logging.getLogger(__name__)
 
-KINDS = "state, gemini[:MODEL], openai:MODEL, replay:FILE, human, cascade:A,B,... or vote:A,B,..."
+KINDS = (
+    "state, gemini[:MODEL], openai:MODEL, replay:FILE[@JUDGE], human, cascade:A,B,... or "
+    "vote:A,B,..."
+)
 _KEYS = {"gemini": "GEMINI_API_KEY", "openai": "OPENAI_API_KEY"}
 WAITED_OUT = ("breaker_open", "quota")  # by an actor, whose episodes wait meanwhile
-_SLOW = ("gemini", "openai", "human")
+_SLOW = {"gemini", "openai", "human"}
 
 
 class Built(NamedTuple):
@@ -71,9 +74,8 @@ def opened(
         )
         if audited:
             judge = Audited(judge, maker.recorded(audited))
-        names = f"{config.judge},{audited}"
-        if any(name in names for name in _SLOW):
-            judge = stack.enter_context(Background(judge, reads_phone="state" in names))
+        if maker.kinds & _SLOW:
+            judge = stack.enter_context(Background(judge, reads_phone="state" in maker.kinds))
         yield Built(judge, maker.limits)
 
 
@@ -91,6 +93,7 @@ class _Maker:
             Budget(config.judge_calls, config.judge_tokens, config.judge_usd),
             Prices(config.judge_price_in, config.judge_price_out),
         )
+        self.kinds: set[str] = set()
         self._cache = Cache()
         if config.judge_records is not None and config.judge_records.exists():
             self._cache.load(config.judge_records)
@@ -105,6 +108,7 @@ class _Maker:
 
     def make(self, name: str) -> Judge:
         kind, _, rest = name.partition(":")
+        self.kinds.add(kind)
         match kind:
             case "state" if not rest:
                 return StateJudge()
@@ -113,7 +117,8 @@ class _Maker:
                 print(f"Judge at {human.url}", flush=True)
                 return human
             case "replay" if rest:
-                return ReplayJudge(pathlib.Path(rest))
+                path, _, whose = rest.partition("@")
+                return ReplayJudge(pathlib.Path(path), whose)
             case "cascade" | "vote" if rest:
                 judges = [self.make(part.strip()) for part in rest.split(",")]
                 return Cascade(judges) if kind == "cascade" else Vote(judges)
@@ -160,7 +165,7 @@ def make_client(kind: str, model: str, config: JudgeConfig, variables: Mapping[s
     if kind not in _KEYS or (kind == "openai" and not model):
         raise ConfigError(f"{kind!r} names no model: give gemini, gemini:MODEL or openai:MODEL.")
     key = variables.get(_KEYS[kind], "")
-    options = {"temperature": config.judge_temperature}
+    options: Any = {"temperature": config.judge_temperature}
     if kind == "openai":
         if config.judge_endpoint:
             return openai.OpenAIClient(key, model, endpoint=config.judge_endpoint, **options)

@@ -18,8 +18,9 @@ class JudgeConfig:
 
     judge: str = "state"
     """Who says that a task is done: state (the task's checks), gemini, gemini:MODEL, openai:MODEL,
-    replay:FILE, human, cascade:A,B,... (the next one is asked when one does not know, and confirms
-    a model's success) or vote:A,B,... Keys are GEMINI_API_KEY and OPENAI_API_KEY."""
+    replay:FILE (of several judges FILE@JUDGE), human, cascade:A,B,... (the next one is asked when
+    one does not know, and confirms a model's success) or vote:A,B,... Keys are GEMINI_API_KEY and
+    OPENAI_API_KEY."""
     judge_model: str = ""
     """Model of a plain `gemini`, if not its default."""
     judge_client: Literal["google-generativeai", "google-genai"] = "google-generativeai"
@@ -73,6 +74,10 @@ class JudgeConfig:
             if not low <= value <= high:
                 flag = name.replace("_", "-")
                 raise ConfigError(f"--{flag} must be in {low:g}..{high:g}, not {value}.")
+        if self.judge_endpoint and not self.judge_endpoint.startswith(("http://", "https://")):
+            raise ConfigError(
+                f"--judge-endpoint must begin with http:// or https://, not {self.judge_endpoint}."
+            )
         for name in ("judge_calls", "judge_tokens", "judge_usd"):
             value = getattr(self, name)
             if value is not None and not value > 0:

@@ -73,7 +73,7 @@ class GeminiClient:
             {"mime_type": "image/jpeg", "data": part} if isinstance(part, bytes) else part
             for part in question.parts
         ]
-        generation: dict[str, Any] = dict(self._generation)
+        generation: Any = dict(self._generation)
         if question.schema is not None:
             generation["response_mime_type"] = "application/json"
             generation["response_schema"] = dict(question.schema)

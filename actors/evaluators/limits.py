@@ -101,6 +101,9 @@ class Spent:
     tokens: int = 0
     usd: float = 0.0
 
+    def since(self, before: Spent) -> Spent:
+        return Spent(self.calls - before.calls, self.tokens - before.tokens, self.usd - before.usd)
+
 
 @dataclasses.dataclass(frozen=True)
 class Prices:

@@ -136,14 +136,30 @@ class ReplayJudge:
     Where a question was answered more than once, the newest known answer counts.
     """
 
-    def __init__(self, path: pathlib.Path):
+    def __init__(self, path: pathlib.Path, judge: str = ""):
+        """Reads a file.
+
+        Args:
+          path: Of `Recorded`.
+          judge: Whose verdicts; may be left out where the file has those of one alone.
+
+        Raises:
+          ConfigError: There are none, or those of several judges.
+        """
+        records = list(read_records(path))
+        names = sorted({record.judge for record in records})
+        if not judge and len(names) > 1:
+            raise ConfigError(
+                f"{path} holds verdicts of {', '.join(names)}: name one, as in "
+                f"replay:{path}@{names[0]}."
+            )
         self._verdicts = {
             record.request: record.verdict
-            for record in read_records(path)
-            if record.verdict.status is not Status.UNKNOWN
+            for record in records
+            if record.judge == (judge or names[0]) and record.verdict.status is not Status.UNKNOWN
         }
         if not self._verdicts:
-            raise ConfigError(f"{path} holds no verdict to replay.")
+            raise ConfigError(f"{path} holds no verdict{f' of {judge}' * bool(judge)} to replay.")
 
     def judge(self, request: Request) -> Verdict:
         found = self._verdicts.get(request.key())

@@ -178,7 +178,9 @@ def test_an_episode_waits_on_disk_and_gets_the_end_that_it_would_have_had(tmp_pa
         _, expected = run(StateJudge(), success or 99, TAP, TAP, TAP, horizon=3)
         assert (found.ending, found.cause) == (expected.ending, "")
         assert columns(found) == columns(expected)
-        assert (found.actions, found.prompts) == (expected.actions, expected.prompts)
+        assert found.actions == expected.actions
+        goals = f"Count to {success or 99}", "Count to 99"
+        assert found.prompts == tuple(prompt.replace(*goals) for prompt in expected.prompts)
         assert (found.task_id, found.goal, found.seed) == (episode.task_id, episode.goal, 7)
         assert found.verdict["reason"] == "late"
         waiting.remove()

@@ -107,7 +107,7 @@ def test_a_failed_call_is_never_a_reward_nor_in_a_success_rate(error, behind):
         assert all(result.cause.startswith("judge:") for result in unknown)
         if share == 1.0:
             assert len(unknown) == 30
-            assert (summary["success"], summary["n"]) == (0.0, 0)
+            assert (summary["success"], summary["n"]) == (None, 0)
             assert summary["unknown_share"] == 1.0
             assert summary["causes"] == {f"judge: {error}": 30}
 
@@ -160,6 +160,16 @@ def test_another_phone_takes_over_from_one_that_is_lost():
     assert [result.outcome for result in results] == ["success"] * 5
     with pytest.raises(DeviceError, match="gone for good"):
         run([worker(Gone(), recover=unrecoverable)] * 2, [Entry(task(2), 0)])
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_mistake_of_ours_ends_it_too():
+    class Wrong(Says):
+        def act(self, observation):
+            raise ZeroDivisionError
+
+    with pytest.raises(DeviceError, match="No phone is left"):
+        run([worker(agent=Wrong())], [Entry(task(2), 0)])
 
 
 def test_a_judge_that_stops_the_run_stops_it():

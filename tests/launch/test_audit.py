@@ -82,6 +82,7 @@ def test_no_question_in_common_is_a_sentence(tmp_path, capsys):
     assert audit.main([str(tmp_path / "none"), "--judge=gemini"]) == 2
 
 
+@pytest.mark.slow
 def test_a_stubbed_model_that_is_wrong_in_a_tenth_of_its_answers(
     adb_server, phone_server, tmp_path
 ):

@@ -41,7 +41,7 @@ def test_what_device_or_judge_cut_short_counts_neither_way():
 
 def test_no_episodes_are_no_success():
     summary = report.summarise([result(0, "truncated")])
-    assert (summary["success"], summary["n"], summary["bootstrap"]) == (0.0, 0, None)
+    assert (summary["success"], summary["n"], summary["bootstrap"]) == (None, 0, None)
     assert (summary["low"], summary["high"]) == (0.0, 1.0)
     assert json.loads(json.dumps(summary, allow_nan=False)) == json.loads(json.dumps(summary))
 
@@ -65,6 +65,7 @@ def whole():
         "agent": "policy", "checkpoint": "runs/<x>", "tasks": "all-test", "panel_size": 2,
         "panel_tasks": 2, "panel_hash": "abc", "repeats": 2, "seed": 0, "wall_s": 3.0,
         "judge": {"name": "state", "calls": 0, "tokens": 0, "usd": 0.0}, "devices": ["e-1"],
+        "preset": "paper-general", "protocol": {"steps": 10}, "horizon": {"general": 3},
         "overlap": [], "repeated": [], "not_repeatable": ["a model judges"],
         "modes": ["sampled"], "sampled": mode,
     }  # fmt: skip
@@ -75,6 +76,7 @@ def test_all_three_forms_are_written(whole, tmp_path):
     report.write(whole, path)
     assert json.loads(path.read_text())["sampled"]["n"] == 3
     text = (tmp_path / "r.md").read_text()
+    assert "Not as paper-general has it: 3 steps, not 10" in text
     assert "panel abc" in text and "66.7 %" in text and "Not repeatable: a model judges" in text
     assert "Goal <1> \\| x | 1 of 2 | 0 | 2.0 | flaky |" in text
     page = (tmp_path / "r.html").read_text()

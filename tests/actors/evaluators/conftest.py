@@ -74,7 +74,7 @@ def limits(**changes) -> Limits:
 
 def request_of(goal: str = TASK.goal, shade: int = 200, decisions=("first", "second", "third")):
     image = np.full((64, 36, 3), shade, np.uint8)
-    task = Task("t", goal, TASK.checks)
+    task = Task("t" if goal == TASK.goal else f"t {goal}", goal, TASK.checks)
     return Request(task, lambda command: ("", "", 0), image, tuple(decisions))
 
 

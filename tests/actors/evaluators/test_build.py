@@ -31,6 +31,7 @@ def config_of(stub, judge, **more):
         ({"judge": "gemini"}, "set GEMINI_API_KEY"),
         ({"judge": "openai:x"}, "set OPENAI_API_KEY"),
         ({"judge": "replay:/nowhere"}, "Verdicts can't be read from /nowhere"),
+        ({"judge_endpoint": "127.0.0.1:8000"}, "--judge-endpoint must begin with http:// or"),
         ({"judge_rate": 0}, "--judge-rate must be in 0.001..1000, not 0."),
         ({"judge_unknown_limit": float("nan")}, "--judge-unknown-limit must be in 0..1"),
         ({"judge_calls": 0}, "--judge-calls must be above 0, not 0."),

@@ -54,6 +54,21 @@ def test_what_was_recorded_is_replayed_and_nothing_else(tmp_path, openai, stub):
         assert (verdict.status, verdict.error) == (Status.UNKNOWN, "not_recorded")
 
 
+def test_of_several_judges_one_is_replayed(tmp_path, openai, stub):
+    path = tmp_path / "verdicts.jsonl"
+    for name, said in (("openai:x", "Status: success"), ("state", "Status: failure")):
+        stub.answer = text(said)
+        judge = Recorded(judge_of(openai), name, path)
+        judge.judge(request_of())
+        judge.close()
+    with pytest.raises(ConfigError, match="verdicts of openai:x, state: name one"):
+        ReplayJudge(path)
+    assert ReplayJudge(path, "openai:x").judge(request_of()).status is Status.SUCCESS
+    assert ReplayJudge(path, "state").judge(request_of()).status is Status.FAILURE
+    with pytest.raises(ConfigError, match="no verdict of human"):
+        ReplayJudge(path, "human")
+
+
 def test_a_cache_can_start_from_a_file(tmp_path, openai, stub):
     path = tmp_path / "verdicts.jsonl"
     judge = Recorded(judge_of(openai), "openai:x", path)
