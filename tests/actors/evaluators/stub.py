@@ -160,6 +160,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.send_response(reply.code)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(data)))
+            self.send_header("connection", "close")  # or a client may reuse it as it closes
             for name, value in reply.headers:
                 self.send_header(name, value)
             self.end_headers()
