@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Self
 
+import numpy as np
+
 from actors.download import ParameterReader
 from common import channel, errors, messages
 from common.channel import Kind, Mode, Pulse
@@ -92,6 +94,7 @@ class LearnerClient:
         self._in_flight: collections.OrderedDict[int, _Outgoing] = collections.OrderedDict()
         self._last_seq = -1
         self.version: Version | None = None  # of the parameters fetched last
+        self.task_weights: np.ndarray | None = None  # as the learner said last, see `channel`
         self.counters: collections.Counter[str] = collections.Counter()
 
     def __enter__(self) -> Self:
@@ -267,7 +270,8 @@ class LearnerClient:
         if kind == Kind.WELCOME:
             self._on_welcome(header, body)
         elif kind == Kind.PULSE:
-            self._pulse = Pulse.from_header(header)
+            pulse, weights = Pulse.from_header(header), channel.unpack_weights(body)
+            self._pulse, self.task_weights = pulse, weights
         elif kind == Kind.UNKNOWN_PEER:  # a restarted learner, or another connection to the same
             if self._is_welcome:
                 logger.info("The learner doesn't know this actor (any more); saying hello.")

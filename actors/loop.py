@@ -142,7 +142,7 @@ class Actor:
     def _play(self, agent: Agent, state: str) -> None:
         """Runs an episode and sends it."""
         session, config = self._session, self._config
-        task = session.sampler.next()
+        task = session.sampler.next(self._client.task_weights)
 
         def on_step() -> None:
             self._client.heartbeat(state, f"{self._report()}: {task.goal}")

@@ -19,7 +19,7 @@ from common.models import vision
 from common.models.autoui import AutoUIConfig
 from common.models.distribution import FREE, SamplingConfig
 from common.models.text import Tokenizer
-from common.tasks import TaskSampler, load_tasks
+from common.tasks import TaskSampler, digest, load_tasks
 from common.types import Version
 
 LAYOUT_SEEDS = 1_000_000_000  # phone layouts from here on are for evaluation
@@ -36,6 +36,7 @@ class Settings:
       sampling: Of the policy; the learner computes with the same.
       screens_every: Each how many-th episode carries its screens; 0 for none.
       expert_epsilon: Share of the expert's steps that are disturbed.
+      tasks_digest: What `common.tasks.digest` says of the learner's tasks; "" if it didn't say.
     """
 
     model: AutoUIConfig
@@ -44,6 +45,7 @@ class Settings:
     sampling: SamplingConfig = FREE
     screens_every: int = 0
     expert_epsilon: float = 0.1
+    tasks_digest: str = ""
 
     def __post_init__(self) -> None:
         if not all(1 <= steps <= MAX_STEPS for steps in self.horizon.values()):
@@ -90,6 +92,11 @@ class Session:
         self.config_id = welcome.config_id
         self.settings = Settings.from_dict(welcome.settings)
         tasks = load_tasks(self.settings.tasks)
+        if self.settings.tasks_digest not in ("", digest(tasks)):
+            raise ConfigError(
+                f"The learner's tasks are not those of {self.settings.tasks} on this machine. "
+                "Give both the same file."
+            )
         missing = {task.suite for task in tasks} - set(self.settings.horizon)
         if missing:
             raise ConfigError(f"The learner's settings have no horizon for {sorted(missing)}.")

@@ -15,6 +15,7 @@ import re
 import time
 from typing import Any, NamedTuple
 
+import numpy as np
 import zmq
 
 from common import errors, messages
@@ -93,6 +94,23 @@ class Pulse(NamedTuple):
             mode=Mode(mode),
             config_id=header.text("config_id", 64),
         )
+
+
+def pack_weights(weights: np.ndarray | None) -> bytes:
+    """Returns the body of a PULSE: how often each task is to be played, [tasks]; empty for None."""
+    return b"" if weights is None else weights.astype("<f4").tobytes()
+
+
+def unpack_weights(body: bytes) -> np.ndarray | None:
+    """Returns float32 [tasks], or None if actors may choose; WireError if these are no weights."""
+    if not body:
+        return None
+    if len(body) % 4:
+        raise errors.WireError("BAD_SCHEMA", "The tasks' weights are no float32.")
+    weights = np.frombuffer(body, "<f4")
+    if not (np.isfinite(weights).all() and weights.min() >= 0 and 0 < weights.sum() < np.inf):
+        raise errors.WireError("BAD_VALUE", "The tasks' weights are no weights.")
+    return weights
 
 
 def context() -> zmq.Context:

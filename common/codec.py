@@ -28,7 +28,7 @@ EPISODE = "EPISODE"
 ALIGNMENT = 64
 MAX_STEPS = 256
 MAX_VERDICT_DEPTH = 4
-SOURCES = ("policy", "expert")
+SOURCES = ("policy", "expert", "recorded")
 # Rounding may lift the logarithm of a probability of 1 a little above 0.
 LOG_PROB_SLACK = 1e-3
 LARGEST_FEATURE = 65504.0  # of float16
@@ -72,8 +72,8 @@ def aligned(offset: int) -> int:
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
-def encode_episode(episode: Episode) -> list[bytes]:
-    """Returns the two frames of an episode.
+def encode_episode(episode: Episode, **more: Any) -> list[bytes]:
+    """Returns the two frames of an episode; `more` are header fields that `decode_episode` skips.
 
     Raises:
       WireError: TOO_LARGE if it is over a cap, BAD_SCHEMA for an array of another dtype.
@@ -105,7 +105,7 @@ def encode_episode(episode: Episode) -> list[bytes]:
         "crc32": zlib.crc32(body),
         "columns": table,
     }
-    return messages.pack(EPISODE, fields, body)
+    return messages.pack(EPISODE, fields | more, body)
 
 
 def decode_episode(header: messages.Header, body: bytes, spec: EpisodeSpec) -> Episode:
@@ -210,8 +210,8 @@ def _check_values(t: Trajectory, spec: EpisodeSpec, source: str, ending: Ending)
         raise errors.WireError("BAD_VALUE", "invalid or mask is neither 0 nor 1.")
     if not t.mask[:-1].all() or bool(t.mask[-1]) == goes_on:
         raise errors.WireError("BAD_VALUE", "The last row is masked if truncated, and no other.")
-    if t.version.min() < -1 or ((t.version == -1) != (source == "expert")).any():
-        raise errors.WireError("BAD_VALUE", "version is -1 for the expert and 0 or more else.")
+    if t.version.min() < -1 or ((t.version == -1) != (source != "policy")).any():
+        raise errors.WireError("BAD_VALUE", "version is 0 or more for the policy and -1 else.")
     for name in ("prompt_ids", "action_ids"):
         ids = getattr(t, name)
         if ids.min() < 0 or ids.max() >= spec.vocab_size:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import hashlib
 import itertools
 import random
 import re
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus
 
+import numpy as np
 import yaml
 
 from common.errors import ConfigError
@@ -134,12 +136,18 @@ def builtin_tasks() -> tuple[Task, ...]:
     return tuple(t for t in tasks if t.split != "made-up" or t.goal not in kept_apart)
 
 
-class TaskSampler:
-    """An endless draw of tasks: half of them uniform, half by template, more of those that fail.
+def digest(tasks: Sequence[Task]) -> str:
+    """Returns what tells a list of tasks from others: tasks are known by their place in it."""
+    return hashlib.sha256("\n".join(task.id for task in tasks).encode()).hexdigest()[:16]
 
-    A template's weight is 1 minus its success in what was reported, and at least `FLOOR`: what is
-    known by heart teaches nothing more, and what fails has few successes to learn from. The uniform
-    half keeps every task in play.
+
+class TaskSampler:
+    """An endless draw of tasks: by the learner's weights, or by what this actor has seen.
+
+    On its own it draws half of them uniformly, which keeps every task in play, and half by
+    template, more of those that fail: a template's weight is 1 minus its success in what was
+    reported, and at least `FLOOR`. What is known by heart teaches nothing more, and what fails has
+    few successes to learn from.
     """
 
     FLOOR = 0.05
@@ -155,11 +163,14 @@ class TaskSampler:
             self._templates.setdefault(task.template, []).append(task)
         self._success = dict.fromkeys(self._templates, 0.0)
 
-    def next(self) -> Task:
+    def next(self, weights: Sequence[float] | np.ndarray | None = None) -> Task:
+        """Draws a task, by `weights` if they are given and one for each task."""
+        if weights is not None and len(weights) == len(self._tasks):
+            return self._rng.choices(self._tasks, list(map(float, weights)))[0]
         if self._rng.random() < 0.5:
             return self._rng.choice(self._tasks)
-        weights = [max(1 - success, self.FLOOR) for success in self._success.values()]
-        (template,) = self._rng.choices(list(self._success), weights)
+        failing = [max(1 - success, self.FLOOR) for success in self._success.values()]
+        (template,) = self._rng.choices(list(self._success), failing)
         return self._rng.choice(self._templates[template])
 
     def report(self, task: Task, success: bool) -> None:

@@ -39,7 +39,7 @@ class Trajectory(NamedTuple):
     invalid: np.ndarray  # [T] uint8, 1 if the action was invalid or changed nothing
     repeats: np.ndarray  # [T] uint8, how often in a row this action had been taken before
     mask: np.ndarray  # [T] uint8
-    version: np.ndarray  # [T] int64, parameter version that acted; -1 for the expert
+    version: np.ndarray  # [T] int64, parameter version that acted; -1 if none of ours did
 
 
 class Ending(enum.StrEnum):
@@ -59,7 +59,7 @@ class Episode:
     actor: str
     boot: str  # identifies one start of the actor
     seq: int  # without gaps within a boot
-    source: str  # "policy" or "expert"
+    source: str  # "policy", "expert", or "recorded": of a policy whose mu nobody wrote down
     task_id: str
     template: str
     family: str

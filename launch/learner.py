@@ -68,6 +68,13 @@ class Args:
     """Episodes of the policy after the warm start."""
     demonstrations: int | None = None
     """Episodes of the expert for the warm start; 0 starts from nothing."""
+    offline_data: pathlib.Path | None = None
+    """Recorded episodes to learn from before and beside new ones: a folder of launch/data.py."""
+    offline_updates: int | None = None
+    """Updates of the policy on them alone, before it learns online; with `--episodes 0`, all."""
+    record: bool = False
+    """Keeps every episode that arrives in the folder's `recorded`, for another run's
+    --offline-data."""
     minutes: float | None = None
     """Wall time after which the learner stops, 0 for none."""
     set: Annotated[dict[str, str], tyro.conf.UseAppendAction] = dataclasses.field(
@@ -141,6 +148,9 @@ def _overrides(args: Args) -> dict[str, str | int | float]:
         "init": str(args.init.absolute()) if args.init else None,
         "tasks": args.tasks,
         "minutes": args.minutes,
+        "offline.data": str(args.offline_data.absolute()) if args.offline_data else None,
+        "offline.updates": args.offline_updates,
+        "record": args.record or None,
         "reinforce.episodes": args.episodes,
         "warm_start.demonstrations": args.demonstrations,
     }

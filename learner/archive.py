@@ -1,4 +1,7 @@
-"""What a person can look at afterwards: every episode as a line, some with their screens."""
+"""What a person can look at afterwards: every episode as a line, some with their screens.
+
+And, where that is asked for, what a learner can learn from again: see `learner.dataset`.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,23 @@ import json
 import pathlib
 
 from common.types import Episode
+from learner.dataset import Writer
 
 
 class Archive:
-    """Writes `episodes.jsonl`, and a folder of screenshots for episodes that carry them."""
+    """Writes `episodes.jsonl`, and a folder of screenshots for episodes that carry them.
 
-    def __init__(self, folder: pathlib.Path):
-        self._folder = folder
+    Owns `recorder`, if there is one, and gives it every episode.
+    """
+
+    def __init__(self, folder: pathlib.Path, recorder: Writer | None = None):
+        self._folder, self._recorder = folder, recorder
         folder.mkdir(parents=True, exist_ok=True)
         self._index = (folder / "episodes.jsonl").open("a", encoding="utf-8", buffering=1)
 
     def write(self, episode: Episode) -> None:
+        if self._recorder is not None:
+            self._recorder.write(episode)
         path = episode.trajectory
         name = f"{episode.actor}-{episode.boot}-{episode.seq:06d}"
         record = {
@@ -52,3 +61,5 @@ class Archive:
 
     def close(self) -> None:
         self._index.close()
+        if self._recorder is not None:
+            self._recorder.close()

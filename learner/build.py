@@ -23,11 +23,13 @@ from common.models import autoui
 from common.models.automaton import automaton_for
 from common.models.lora import LoraConfig
 from common.models.text import Tokenizer, grammar_corpus
-from common.tasks import Task, load_tasks
+from common.tasks import Task, digest, load_tasks
 from learner import config as configs
 from learner import presets, sharding
 from learner.archive import Archive
 from learner.checkpoint import Checkpoints, load_policy
+from learner.curriculum import Curriculum
+from learner.dataset import Dataset, Writer
 from learner.ingest import Ingest
 from learner.loop import Learner, Progress
 from learner.publish import Publisher
@@ -102,7 +104,8 @@ def learner(
     with contextlib.ExitStack() as stack:
         checkpoints = stack.enter_context(Checkpoints(workdir / "checkpoints"))
         saved = checkpoints.latest_meta()
-        start = _start(config, tasks, saved)
+        recorded = Dataset(pathlib.Path(config.offline.data)) if config.offline.data else None
+        start = begin(config, tasks, saved, recorded)
         model, tokenizer = start.model, start.tokenizer
         if saved is None:
             progress, rng = Progress(lineage=1), np.random.default_rng(seed)
@@ -123,6 +126,12 @@ def learner(
                 f"{workdir} holds a run of another model: {saved['model']}. "
                 "Give another --workdir, or the settings of that run."
             )
+        spec = episode_spec(model)
+        if recorded is not None:
+            recorded.require(spec, tokenizer.to_json())
+        curriculum = Curriculum(tasks, config.curriculum)
+        if saved is not None:
+            curriculum.restore(saved.get("curriculum", {}))
         mesh = sharding.make_mesh(*config.mesh)
         for size in (config.reinforce.batch_steps, config.warm_start.batch):
             sharding.validate(model, mesh, size)
@@ -159,6 +168,7 @@ def learner(
         settings = {
             "model": model.to_dict(),
             "tasks": config.tasks,
+            "tasks_digest": digest(tasks),
             "horizon": config.horizon,
             "sampling": dataclasses.asdict(config.sampling),
             "screens_every": config.screens_every,
@@ -167,14 +177,7 @@ def learner(
         ingest = stack.enter_context(
             Ingest(
                 listen,
-                EpisodeSpec(
-                    prompt_length=model.prompt_length,
-                    action_length=model.action_length,
-                    image_tokens=model.image_tokens,
-                    image_dim=model.image_dim,
-                    vocab_size=model.vocab_size,
-                    features_dtype=model.features_dtype,
-                ),
+                spec,
                 {
                     "run": workdir.absolute().name,
                     "params_port": publisher.port,
@@ -185,10 +188,14 @@ def learner(
             )
         )
         publisher.start()
+        ingest.set_task_weights(curriculum.weights())
         ingest.start()
         logger.info("Listening for actors on port %d.", ingest.port)
         metrics = stack.enter_context(MetricsWriter(workdir / "metrics.jsonl"))
-        archive = stack.enter_context(contextlib.closing(Archive(workdir / "episodes")))
+        recorder = None
+        if config.record:
+            recorder = Writer(workdir / "recorded", spec, tokenizer.to_json())
+        archive = stack.enter_context(contextlib.closing(Archive(workdir / "episodes", recorder)))
         yield Learner(
             config,
             updates,
@@ -200,6 +207,8 @@ def learner(
             checkpoints=checkpoints,
             metrics=metrics,
             archive=archive,
+            curriculum=curriculum,
+            recorded=None if recorded is None else (found.episode for found in recorded),
             meta={
                 "model": model.to_dict(),
                 "lora": dataclasses.asdict(config.update.lora),
@@ -213,7 +222,7 @@ def learner(
         )
 
 
-class _Start(NamedTuple):
+class Start(NamedTuple):
     """What a policy begins with; `params` None are fresh ones, or those of the run's checkpoint."""
 
     model: autoui.AutoUIConfig
@@ -222,14 +231,22 @@ class _Start(NamedTuple):
     params: autoui.Params | None
 
 
-def _start(
-    config: configs.LearnerConfig, tasks: Sequence[Task], saved: dict[str, Any] | None
-) -> _Start:
-    """Takes up the run's checkpoint, or else another one that is named, or else begins afresh."""
+def begin(
+    config: configs.LearnerConfig,
+    tasks: Sequence[Task],
+    saved: dict[str, Any] | None = None,
+    recorded: Dataset | None = None,
+) -> Start:
+    """Takes up the run's checkpoint, or else another one that is named, or else begins afresh.
+
+    A fresh policy takes the tokenizer of the recorded episodes that it is to learn from.
+    """
     params, source = None, saved
     if saved is None and config.init:
         params, source = load_policy(pathlib.Path(config.init))
-    if source is None:
+    if source is None and recorded is not None:
+        tokenizer = Tokenizer.from_json(recorded.tokenizer)
+    elif source is None:
         # A value on its own too: at the start of a typed text it has no space before it.
         texts = [t for task in tasks for t in (task.goal, *dict(task.values).values())]
         tokenizer = Tokenizer.train(
@@ -243,7 +260,19 @@ def _start(
         preset = autoui.PRESETS[config.model]
         model = dataclasses.replace(preset, vocab_size=_vocab(config, tokenizer))
     origin = source.get("origin") if source is not None else None
-    return _Start(model, tokenizer, origin, params)
+    return Start(model, tokenizer, origin, params)
+
+
+def episode_spec(model: autoui.AutoUIConfig) -> EpisodeSpec:
+    """Returns the sizes of the episodes that a model acts in."""
+    return EpisodeSpec(
+        prompt_length=model.prompt_length,
+        action_length=model.action_length,
+        image_tokens=model.image_tokens,
+        image_dim=model.image_dim,
+        vocab_size=model.vocab_size,
+        features_dtype=model.features_dtype,
+    )
 
 
 def _vocab(config: configs.LearnerConfig, tokenizer: Tokenizer) -> int:

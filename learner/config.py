@@ -7,6 +7,7 @@ from typing import Any
 
 from common.errors import ConfigError
 from common.models.distribution import FREE, SamplingConfig
+from learner.curriculum import CurriculumConfig
 from learner.health import HealthConfig
 from learner.monitor import REMEMBERED
 from learner.priorities import PriorityConfig
@@ -25,6 +26,14 @@ class WarmStartConfig:
     max_updates: int = 5000
     publish_every: int = 25  # gradient steps
     epsilon: float = 0.1  # share of the expert's steps replaced by an unlabelled disturbance
+
+
+@dataclasses.dataclass(frozen=True)
+class OfflineConfig:
+    """Recorded episodes: the warm start takes of them first, and the rest goes to replay."""
+
+    data: str = ""  # their folder, as launch/data.py makes one
+    updates: int = 0  # of the policy, on them alone, before it learns from new ones
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,9 +73,12 @@ class LearnerConfig:
     wire_dtype: str = "float32"
     mesh: tuple[int, int, int] = (1, 1, 1)  # data, fsdp, tensor
     screens_every: int = 25  # an actor sends the screens of every so many episodes
+    record: bool = False  # keeps what arrives in the run's folder `recorded`, to learn from again
     checkpoint_every_s: float = 60.0
     minutes: float = 0.0  # of wall time in all; 0: no limit
+    curriculum: CurriculumConfig = dataclasses.field(default_factory=CurriculumConfig)
     warm_start: WarmStartConfig = dataclasses.field(default_factory=WarmStartConfig)
+    offline: OfflineConfig = dataclasses.field(default_factory=OfflineConfig)
     reinforce: ReinforceConfig = dataclasses.field(default_factory=ReinforceConfig)
     update: UpdateConfig = dataclasses.field(default_factory=UpdateConfig)
     priority: PriorityConfig = dataclasses.field(default_factory=PriorityConfig)
@@ -103,6 +115,10 @@ class LearnerConfig:
             f"update.accumulate must be at least 1, not {self.update.accumulate}.",
         )
         require(0 <= self.update.kappa <= 1, f"kappa must be in 0..1, not {self.update.kappa}.")
+        require(
+            self.offline.updates >= 0 and (not self.offline.updates or self.offline.data != ""),
+            "offline.updates must not be negative, and needs offline.data.",
+        )
         longest = max(self.horizon.values())
         require(min(self.horizon.values()) >= 1, "A horizon must be at least one step.")
         require(

@@ -12,6 +12,8 @@ import threading
 import time
 from typing import Any
 
+import numpy as np
+
 from common import channel, errors, messages
 from common.channel import Kind, Mode, Pulse
 from common.codec import EpisodeSpec, decode_episode
@@ -116,6 +118,7 @@ class Ingest(Service):
         self._capacity_episodes = capacity_episodes
         self._capacity_bytes = capacity_bytes
         self._status = b"{}"
+        self._task_weights = b""
         self._actors: dict[str, ActorStatus] = {}
         self._peers: collections.OrderedDict[bytes, ActorStatus] = collections.OrderedDict()
         self._seen: collections.OrderedDict[tuple[str, str], Seen] = collections.OrderedDict()
@@ -141,6 +144,12 @@ class Ingest(Service):
         """Sets what actors are told: the newest parameters and what to do."""
         with self._lock:
             self._pulse = self._pulse._replace(version=Version(lineage, version), mode=Mode(mode))
+
+    def set_task_weights(self, weights: np.ndarray | None) -> None:
+        """Sets how often each task is to be played, float32 [tasks]; None: as actors like."""
+        body = channel.pack_weights(weights)
+        with self._lock:
+            self._task_weights = body
 
     def set_status(self, status: dict[str, Any]) -> None:
         """Sets what dashboards are told about the learner; NumPy numbers are allowed."""
@@ -210,8 +219,8 @@ class Ingest(Service):
             self._actors[status.actor] = status
             status.state, status.detail = state, detail
             status.version, status.episodes = version, episodes
-            pulse = self._pulse
-        return messages.pack(Kind.PULSE, pulse.to_fields())
+            pulse, weights = self._pulse, self._task_weights
+        return messages.pack(Kind.PULSE, pulse.to_fields(), weights)
 
     def _episode(self, header: messages.Header, body: bytes) -> list[bytes]:
         boot, seq = header.text("boot", 256), header.integer("seq")
@@ -227,6 +236,8 @@ class Ingest(Service):
             return messages.pack(Kind.RETRY_AFTER, reply | {"delay_s": RETRY_AFTER_S})
         else:
             episode = decode_episode(header, body, self._spec)
+            if episode.source == "recorded":  # by whom, an actor can't know: it is for files
+                raise errors.WireError("BAD_VALUE", "An actor sends no recorded episodes.")
             seen.add(seq)
             with self._arrived:
                 self._queue.append((episode, len(body)))

@@ -5,24 +5,26 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
 from common.channel import Mode
-from common.errors import DistRLError
+from common.errors import ConfigError, DistRLError
 from common.metrics import MetricsWriter
 from common.models import lora
-from common.types import Version
+from common.types import Ending, Episode, Version
 from learner.archive import Archive
 from learner.checkpoint import Checkpoints
 from learner.config import LearnerConfig
+from learner.curriculum import Curriculum
 from learner.demonstrations import Demonstrations
 from learner.health import Health
 from learner.ingest import Ingest
 from learner.monitor import Monitor
+from learner.offline import share_out
 from learner.packing import pack
 from learner.priorities import EpisodeTerms, RunningMeans, importance, priority
 from learner.publish import Publisher
@@ -40,11 +42,12 @@ SILENT_S = 1.5  # an actor that was not heard for so long has stopped; it speaks
 class Progress:
     """Where a run is; saved with every checkpoint."""
 
-    phase: str = "warm start"  # then "reinforce", then "done"
+    phase: str = "warm start"  # then "offline" if that is asked for, "reinforce", "done"
     lineage: int = 0
     version: int = 0  # of the published parameters
     updates: int = 0
     demonstrations: int = 0
+    offline_updates: int = 0
     episodes: int = 0  # of the policy, in the phase "reinforce"
     wall_s: float = 0.0
     warm_start_step: int | None = None  # the checkpoint at the end of the warm start
@@ -67,13 +70,16 @@ class Learner:
         checkpoints: Checkpoints,
         metrics: MetricsWriter,
         archive: Archive,
+        curriculum: Curriculum,
         meta: dict[str, Any],
+        recorded: Iterable[Episode] | None = None,
         encode: Callable[[Sequence[str]], np.ndarray] | None = None,
     ):
         self.config, self.progress = config, progress
         self._updates, self._state, self._rng = updates, state, rng
         self._ingest, self._publisher, self._checkpoints = ingest, publisher, checkpoints
         self._metrics, self._archive, self._meta = metrics, archive, meta
+        self._curriculum, self._recorded = curriculum, recorded
         self._encode = encode  # prompts, for the critic
         self._horizon = max(config.horizon.values())
         unexpected = priority(EpisodeTerms(0.0, 0.0, 0.0), 1.0, 0.0, config.priority)
@@ -98,12 +104,18 @@ class Learner:
         if self._state.frozen:
             frozen = jax.device_get(self._state.frozen)
             self._publisher.publish_base(frozen, self.progress.lineage, self.config.wire_dtype)
+        self._take_recorded()
         if self._warming and not self.config.warm_start.demonstrations:
             self._end_warm_start()
         self._publish()
+        stages = {
+            "warm start": self._warm_start,
+            "offline": self._offline,
+            "reinforce": self._reinforce,
+        }
         while self.progress.phase != "done" and not stopped():
             self._receive()
-            worked = self._warm_start() if self._warming else self._reinforce()
+            worked = stages[self.progress.phase]()
             if not worked:
                 self._receive(timeout_s=0.05)
             self._report()
@@ -126,6 +138,17 @@ class Learner:
 
     # Stages of the loop.
 
+    def _take_recorded(self) -> None:
+        """Shares recorded episodes out to the warm start and the replay, once."""
+        if self._recorded is None:
+            return
+        wanted = self.config.warm_start.demonstrations if self._warming else 0
+        share_out(self._recorded, self._demos, wanted, self._insert_old, self._horizon)
+        self._recorded = None
+        self.progress.demonstrations = max(self.progress.demonstrations, len(self._demos))
+        if self.progress.phase == "reinforce" or not self.config.offline.updates:
+            self._replay.inserted_steps = 0  # the bound on uses is by what is new
+
     def _receive(self, timeout_s: float = 0.0) -> None:
         """Takes what arrived: demonstrations to one side, the policy's episodes to replay."""
         first = self._ingest.get(timeout_s)
@@ -133,6 +156,8 @@ class Learner:
         for episode in episodes:
             self._archive.write(episode)
             self._monitor.add(episode)
+            if episode.source == "policy" and episode.ending is not Ending.TRUNCATED:
+                self._curriculum.see_outcome(episode.task_id, episode.success)
             if episode.source == "expert":
                 wanted = self.config.warm_start.demonstrations
                 if self._warming and episode.success and len(self._demos) < wanted:
@@ -141,11 +166,10 @@ class Learner:
             elif not self._warming:  # till then they are there to measure the policy
                 self.progress.episodes += 1
                 self._explored += 1
-                filtered = self.config.priority.successes_only and not episode.success
-                self._replay.insert(episode, weight=0.0 if filtered else None)
+                self._insert(episode)
         enough = len(self._demos) >= self.config.warm_start.demonstrations
         mode = Mode.EXPLORE if enough or not self._warming else Mode.DEMONSTRATE
-        if self._round_is_full():
+        if self.progress.phase == "offline" or self._round_is_full():
             mode = Mode.WAIT
         self._ingest.set_pulse(self.progress.lineage, self.progress.version, mode)
 
@@ -175,7 +199,7 @@ class Learner:
         return True
 
     def _end_warm_start(self) -> None:
-        self.progress.phase = "reinforce"
+        self.progress.phase = "offline" if self.config.offline.updates else "reinforce"
         self.progress.warm_start_step = self.progress.updates
         self.progress.warm_start_wall_s = time.monotonic() - self._began
         self._checkpoints.pin(self.progress.updates)
@@ -185,10 +209,25 @@ class Learner:
         for episode in self._demos:  # replayed, until newer ones take their place
             self._replay.insert(episode, fresh=False)
 
+    def _offline(self) -> bool:
+        """A step on recorded episodes; after the last one, new ones are counted from 0."""
+        if self.progress.offline_updates < self.config.offline.updates:
+            if not self._improve():
+                raise ConfigError(
+                    f"There is nothing to learn from in {self.config.offline.data}: no episode of "
+                    "it has a positive priority. See `launch/data.py stats`."
+                )
+            self.progress.offline_updates += 1
+            return True
+        self._replay.inserted_steps = self._replay.sampled_steps = 0
+        self.progress.phase = "reinforce"
+        self._publish()
+        self._save()
+        return True
+
     def _reinforce(self) -> bool:
-        """The critic's own steps, then one of the policy, as the update-to-data bound allows."""
-        config = self.config.reinforce
-        replay = self._replay
+        """A step as soon as the update-to-data bound allows."""
+        config, replay = self.config.reinforce, self._replay
         allowed = config.max_uses * replay.inserted_steps - replay.sampled_steps
         if config.synchronous and not self._round_is_full():
             return False
@@ -197,6 +236,13 @@ class Learner:
                 self._round_began = self._explored
                 self._publish()
             return False
+        return self._improve()
+
+    # Parts of the stages.
+
+    def _improve(self) -> bool:
+        """The critic's own steps, then one of the policy; False if the replay has nothing."""
+        config, replay = self.config.reinforce, self._replay
         warmup = config.critic_warmup if self._critic_updates == 0 else 0
         for _ in range(warmup + config.critic_updates):
             self._improve_critic()
@@ -225,8 +271,6 @@ class Learner:
             self._sweep()
         return True
 
-    # Parts of the stages.
-
     def _share_done(self) -> float:
         """How much of the online phase is over, by episodes or by time, in 0..1."""
         done = self.progress.episodes / max(self.config.reinforce.episodes, 1)
@@ -240,7 +284,18 @@ class Learner:
         """Whether a synchronous round has its episodes, so that the actors wait for the updates."""
         config = self.config.reinforce
         arrived = self._explored - self._round_began
-        return config.synchronous and not self._warming and arrived >= config.round_episodes
+        return (
+            config.synchronous
+            and self.progress.phase == "reinforce"
+            and arrived >= config.round_episodes
+        )
+
+    def _insert_old(self, episode: Episode) -> None:
+        self._insert(episode, fresh=False)
+
+    def _insert(self, episode: Episode, fresh: bool = True) -> None:
+        filtered = self.config.priority.successes_only and not episode.success
+        self._replay.insert(episode, weight=0.0 if filtered else None, fresh=fresh)
 
     def _improve_critic(self) -> None:
         size, chosen = self.config.reinforce.critic_steps, []
@@ -249,6 +304,8 @@ class Learner:
                 break
             chosen.append(entry)
             size -= len(entry.episode)
+        if not chosen:  # an expert's episodes alone
+            return
         batch = pack(chosen, self.config.reinforce.critic_steps, self._horizon, self._encode)
         self._state, scalars = self._updates.improve_critic(self._state, batch)
         self._scalars.update(scalars)
@@ -280,12 +337,10 @@ class Learner:
                 float(report.entropy[rows].mean()),
             )
             self._means.update(terms)
-            weight = priority(
-                self._means.normalise(terms),
-                float(entry.episode.success),
-                float(report.instruction_value[rows.start]),
-                self.config.priority,
-            )
+            outcome = float(entry.episode.success)
+            expected = float(report.instruction_value[rows.start])
+            self._curriculum.see_value(entry.episode.task_id, expected)
+            weight = priority(self._means.normalise(terms), outcome, expected, self.config.priority)
             self._replay.update(entry.handle, weight, np.asarray(report.targets[rows]))
 
     def _take_scalars(self, scalars: dict[str, Any]) -> None:
@@ -314,6 +369,7 @@ class Learner:
                 **self._meta,
                 "progress": dataclasses.asdict(self.progress),
                 "rng": self._rng.bit_generator.state,
+                "curriculum": self._curriculum.state(),
             },
         )
         self._saved = time.monotonic()
@@ -322,7 +378,7 @@ class Learner:
         elapsed_s = time.monotonic() - self._began
         limit_s = self.config.minutes * 60
         wanted = self.config.reinforce.episodes
-        enough = not self._warming and self.progress.episodes >= wanted
+        enough = self.progress.phase == "reinforce" and self.progress.episodes >= wanted
         if enough or (limit_s and elapsed_s >= limit_s):
             self.progress.phase = "done"
             self._publish()
@@ -341,6 +397,7 @@ class Learner:
             return
         self._reported = now
         version, replay = self.progress.version, self._replay
+        self._ingest.set_task_weights(self._curriculum.weights())
         self._ingest.set_status(
             {
                 "phase": self.progress.phase,

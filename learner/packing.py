@@ -31,8 +31,8 @@ class Batch(NamedTuple):
     repeats: np.ndarray  # [N] float32
     time: np.ndarray  # [N] float32, steps done before, over the horizon
     last_invalid: np.ndarray  # [N] float32, of the step before
-    known: np.ndarray  # [N] float32; 1 where the outcome is known (not truncated) and the policy's
-    expert: np.ndarray  # [N] float32; 1 where an expert acted, whose mu nobody knows
+    known: np.ndarray  # [N] float32; 1 where the outcome is known (not truncated), of no expert
+    expert: np.ndarray  # [N] float32; 1 where nobody knows mu: an expert's, or of recorded data
     mask: np.ndarray  # [N] float32; 1 where the action may be learned from
     texts: np.ndarray  # [N, D] float32, encodings of the prompts; D is 0 where nobody made them
     importance: np.ndarray  # [N] float32, the episode's correction for how it was sampled
@@ -115,7 +115,7 @@ def pack(
         ),
         expert=column(
             [
-                one * (entry.episode.source == "expert")
+                one * (entry.episode.source != "policy")
                 for one, entry in zip(spread, entries, strict=True)
             ],
             np.float32,

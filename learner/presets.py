@@ -130,8 +130,11 @@ def no_penalty(config: LearnerConfig) -> LearnerConfig:
 
 
 def no_curriculum(config: LearnerConfig) -> LearnerConfig:
-    """The instruction's value has no say in what is replayed."""
-    return _priority(config, config.priority, surprise=0.0, top_share=1.0)
+    """The instruction's value has no say in what is replayed, and all tasks are played alike."""
+    config = _priority(config, config.priority, surprise=0.0, top_share=1.0)
+    return dataclasses.replace(
+        config, curriculum=dataclasses.replace(config.curriculum, kind="uniform")
+    )
 
 
 ABLATIONS: dict[str, Callable[[LearnerConfig], LearnerConfig]] = {

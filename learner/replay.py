@@ -24,6 +24,7 @@ class Entry(NamedTuple):
     handle: Handle
     episode: Episode
     targets: np.ndarray  # [T] float32, off-policy corrected value target, at first the outcome
+    ages: bool = True  # its versions are this run's, so that it can expire
 
 
 class Replay:
@@ -53,12 +54,14 @@ class Replay:
     def insert(self, episode: Episode, weight: float | None = None, fresh: bool = True) -> Handle:
         """Adds an episode at `weight`, by default the largest so far; 0 keeps it from samples.
 
-        One that is not `fresh` waits for its turn by priority.
+        One that is not `fresh`, a demonstration or recorded, waits for its turn by priority and
+        does not expire.
         """
         slot = self._next % len(self._entries)
         handle = Handle(slot, self._next // len(self._entries))
         outcome = np.full(len(episode), float(episode.success), np.float32)
-        self._entries[slot] = Entry(handle, episode, outcome)
+        ages = fresh and episode.source == "policy"
+        self._entries[slot] = Entry(handle, episode, outcome, ages)
         weight = self._largest if weight is None else weight
         self._tree.set(slot, weight)
         if weight > 0 and fresh:
@@ -90,7 +93,7 @@ class Replay:
         while self._expired < self._next:
             entry = self._entries[self._expired % len(self._entries)]
             present = self._next - self._expired <= len(self._entries)
-            if present and entry and entry.episode.source == "policy":
+            if present and entry and entry.ages:
                 if int(entry.episode.trajectory.version[-1]) >= oldest:
                     return
                 if self._tree[entry.handle.slot] > 0:
@@ -154,7 +157,7 @@ class Replay:
         return list(chosen.values())
 
     def sample_uniform(self, count: int) -> list[Entry]:
-        """Draws up to `count` different episodes of the policy, each alike; for the critic."""
+        """Draws up to `count` different episodes of no expert, each alike; for the critic."""
         slots = self._rng.choice(len(self), min(count, len(self)), replace=False)
         entries = (self._entries[slot] for slot in slots)
-        return [entry for entry in entries if entry and entry.episode.source == "policy"]
+        return [entry for entry in entries if entry and entry.episode.source != "expert"]

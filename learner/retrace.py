@@ -29,15 +29,8 @@ def off_policy_returns(
 ) -> OffPolicyReturns:
     """Returns Retrace advantages and V-trace value targets of one trajectory.
 
-    DistRL (arXiv 2410.14803), the double sum of A-RIDE, with c_i = lambda min(c_bar, rho_i):
-
-      A_t = sum_{k >= t} (prod_{i=t+1..k} discount_{i-1} c_i) [r_k + discount_k v_{k+1} - v_k]
-
-    The first error has weight 1: A_t is a multi-step advantage of the action that was taken. With
-    weight min(rho_bar, rho_t) on the whole sum it is V-trace's target (Espeholt et al. 2018,
-    eq. 1): vs_t = v_t + min(rho_bar, rho_t) A_t. lambda 0 gives one-step errors; rho 1 TD(lambda).
-
-    Nothing crosses a discount of 0, so trajectories may be laid end to end in one array.
+    The advantages are `corrections` with first weight 1, the targets v_t + those with min(rho_bar,
+    rho_t); see there for what else they are under other settings.
 
     Args:
       r_t: Reward after the action at time t, [T].
@@ -50,17 +43,69 @@ def off_policy_returns(
       c_bar: Truncation of the trace's ratios.
     """
     td_t = r_t + discount_t * v_tp1 - v_t
+
+    def correct(first_weight: float | None) -> Array:
+        return corrections(
+            td_t,
+            discount_t,
+            rho_t,
+            lambda_=lambda_,
+            rho_bar=rho_bar,
+            c_bar=c_bar,
+            first_weight=first_weight,
+        )
+
+    return OffPolicyReturns(correct(1.0), v_t + correct(None))
+
+
+def corrections(
+    td_t: Array,
+    discount_t: Array,
+    rho_t: Array,
+    *,
+    lambda_: float,
+    rho_bar: float = 1.0,
+    c_bar: float = 1.0,
+    first_weight: float | None = None,
+) -> Array:
+    """Returns sums of an episode's TD errors, corrected for the policy that acted, [T].
+
+    With a first weight w, a multi-step advantage of the action that was taken. For w = 1 this is
+    DistRL (arXiv 2410.14803), the double sum of A-RIDE, with c_i = lambda min(c_bar, rho_i):
+
+      A_t = w sum_{k >= t} (prod_{i=t+1..k} discount_{i-1} c_i) td_k
+
+    Without one, the first action's ratio counts too, and the sum is what V-trace adds to a value
+    (Espeholt et al. 2018, eq. 1, with the lambda of remark 2), w_k = min(rho_bar, rho_k):
+
+      vs_t - v_t = sum_{k >= t} (prod_{i=t..k-1} discount_i c_i) w_k td_k
+
+    | first_weight | lambda_ | rho_t | |
+    |---|---|---|---|
+    | 1 | any | pi / mu | Retrace |
+    | None | 1 | pi / mu | V-trace; its policy gradient takes min(rho_bar, rho_t) A_t of lambda 1 |
+    | 1 | any | 1 | generalised advantage estimation; v_t + A_t is the TD(lambda) return |
+    | 1 | 0 | any | the one-step error |
+
+    Nothing crosses a discount of 0, so trajectories may be laid end to end in one array.
+    """
     c_t = lambda_ * jnp.minimum(c_bar, rho_t)
-    # The trace into t + 1 leaves t through its discount; nothing follows the last step.
-    trace_t = discount_t * jnp.concatenate([c_t[1:], jnp.zeros_like(c_t[:1])])
+    if first_weight is None:
+        weighted, c_of_trace = jnp.minimum(rho_bar, rho_t) * td_t, c_t
+    else:
+        # The trace into t + 1 carries the ratio of the action there; nothing follows the last step.
+        weighted = first_weight * td_t
+        c_of_trace = jnp.concatenate([c_t[1:], jnp.zeros_like(c_t[:1])])
 
-    def backward(a_tp1: Array, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
-        td, trace = inputs
-        a = td + trace * a_tp1
-        return a, a
+    def backward(sum_tp1: Array, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
+        error, trace = inputs
+        sum_t = error + trace * sum_tp1
+        return sum_t, sum_t
 
-    _, advantages = jax.lax.scan(backward, jnp.zeros_like(td_t[0]), (td_t, trace_t), reverse=True)
-    return OffPolicyReturns(advantages, v_t + jnp.minimum(rho_bar, rho_t) * advantages)
+    _, sums = jax.lax.scan(
+        backward, jnp.zeros_like(td_t[0]), (weighted, discount_t * c_of_trace), reverse=True
+    )
+    return sums
 
 
 def outcome_labels(reward: Array, discount: Array) -> Array:

@@ -17,7 +17,7 @@ def episode(length=4, *, seq=0, success=True, ending=None, seed=0, prompt=8, act
     reward = np.zeros(length, np.float32)
     reward[-1] = float(success)
     discount = np.ones(length, np.float32)
-    discount[-1] = 0.0
+    discount[-1] = float(ending is Ending.TRUNCATED)  # then its last row lends its value
     mask = np.ones(length, np.uint8)
     if ending is Ending.TRUNCATED:
         mask[-1] = 0

@@ -404,3 +404,23 @@ def test_heartbeats_go_on_during_a_long_download(learner, publisher, client, mon
     monkeypatch.setattr(publisher, "_chunk", lambda *a: time.sleep(0.05) or original(*a))
     client.fetch(None, timeout_s=5)
     assert learner.counters["heartbeats"] >= 3
+
+
+def test_the_weights_of_the_tasks_come_with_the_pulse(learner, client):
+    weights = np.array([0.25, 0.75, 0.0], np.float32)
+    learner.set_task_weights(weights)
+    eventually(
+        lambda: client.task_weights is not None, meanwhile=lambda: client.heartbeat("exploring")
+    )
+    np.testing.assert_array_equal(client.task_weights, weights)
+    learner.set_task_weights(None)  # actors choose for themselves
+    eventually(lambda: client.task_weights is None, meanwhile=lambda: client.heartbeat("exploring"))
+
+
+def test_weights_that_are_none_are_counted_and_not_used(learner, client):
+    learner.set_task_weights(np.array([1.0, np.nan], np.float32))
+    eventually(
+        lambda: client.counters["bad_replies"] > 0,
+        meanwhile=lambda: client.heartbeat("exploring"),
+    )
+    assert client.task_weights is None

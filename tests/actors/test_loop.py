@@ -19,6 +19,7 @@ from common.channel import Mode, Pulse
 from common.errors import ConfigError, DeviceError
 from common.models import autoui, vision
 from common.models.distribution import FREE
+from common.tasks import digest, load_tasks
 from common.types import Ending, Episode, Version
 from tests.actors.fakes import FakeDevice
 
@@ -33,6 +34,8 @@ tasks:
 
 class FakeClient:
     """Gives a pulse for each poll from a script that a test writes."""
+
+    task_weights = None
 
     def __init__(self, welcome: Welcome, pulses: Iterator[Pulse], params: dict):
         self.welcome = welcome
@@ -122,6 +125,25 @@ def test_it_explores_with_the_newest_parameters(make):
     assert {e.ending for e in client.sent} == {Ending.HORIZON}
     assert len({e.seed for e in client.sent}) == 5
     assert client.states == ["exploring"] * 10
+
+
+def test_it_plays_what_the_learner_wants_played(make, tmp_path):
+    actor, client = make([pulse(Mode.EXPLORE, 3)] * 6)
+    (tmp_path / "tasks.yaml").write_text(TASKS + TASKS.replace("count", "c2").split("tasks:\n")[1])
+    client.task_weights = np.array([0.0, 1.0], np.float32)
+    actor.run()
+    assert [e.task_id for e in client.sent] == ["c2"] * 5
+
+
+def test_the_learners_tasks_are_this_machines_or_it_says_so(make, tmp_path):
+    told = digest(load_tasks(str(tmp_path / "tasks.yaml")))
+    actor, client = make([pulse(Mode.EXPLORE, 3)] * 2, tasks_digest=told)
+    actor.run()
+    assert len(client.sent) == 1
+    (tmp_path / "tasks.yaml").write_text(TASKS.replace("id: count", "id: other"))
+    actor, _ = make([pulse(Mode.EXPLORE, 3)] * 2, tasks_digest=told)
+    with pytest.raises(ConfigError, match="Give both the same file"):
+        actor.run()
 
 
 def test_it_records_the_features_that_the_model_takes(make, config):

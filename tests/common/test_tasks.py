@@ -2,6 +2,7 @@
 
 import collections
 
+import numpy as np
 import pytest
 
 from common.errors import ConfigError
@@ -196,3 +197,21 @@ def test_what_fails_is_drawn_more_and_nothing_is_dropped():
 def test_there_is_nothing_to_sample_from_no_tasks():
     with pytest.raises(ConfigError):
         TaskSampler((), 0)
+
+
+def test_the_learners_weights_decide_where_they_fit():
+    tasks = load_tasks("all-train")
+    weights = np.zeros(len(tasks), np.float32)
+    weights[[3, 8]] = 0.25, 0.75
+    sampler, same = TaskSampler(tasks, 0), TaskSampler(tasks, 0)
+    drawn = [sampler.next(weights).id for _ in range(2_000)]
+    assert drawn == [same.next(weights).id for _ in range(2_000)]  # a seed gives the order
+    shares = collections.Counter(drawn)
+    assert set(shares) == {tasks[3].id, tasks[8].id}
+    assert shares[tasks[8].id] / 2_000 == pytest.approx(0.75, abs=0.04)
+
+
+def test_weights_for_other_tasks_leave_the_actor_to_itself():
+    tasks = load_tasks("all-train")
+    sampler, alone = TaskSampler(tasks, 0), TaskSampler(tasks, 0)
+    assert [sampler.next(np.ones(3)) for _ in range(20)] == [alone.next() for _ in range(20)]

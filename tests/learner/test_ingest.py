@@ -125,6 +125,16 @@ def test_malformed_messages_are_counted_by_code_and_the_next_episode_accepted():
         assert ingest.get(1).seq == 0 and ingest.get(0) is None
 
 
+def test_an_actor_cannot_send_what_only_files_hold():
+    made = episode(2)
+    made.trajectory.version[:] = -1
+    with serving() as (ingest, peer):
+        peer.hello()
+        header, _ = peer.ask(encode_episode(dataclasses.replace(made, source="recorded")))
+        assert (header.type, header.text("code")) == (Kind.REFUSE, "BAD_VALUE")
+        assert ingest.get(0) is None
+
+
 def test_noise_does_not_stop_the_thread():
     rng = np.random.default_rng(0)
     with serving() as (ingest, peer):

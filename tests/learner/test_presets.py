@@ -43,9 +43,9 @@ def test_an_ablation_changes_its_part_alone(algorithm):
     )
     assert configure("quick", algorithm, {}, ["penalty"]).update.loss.penalty == "none"
     assert configure("quick", algorithm, {}, ["entropy"]).update.loss.entropy == 0
-    assert configure("quick", algorithm, {}, ["curriculum"]).priority == dataclasses.replace(
-        whole.priority, surprise=0.0
-    )
+    uniform = configure("quick", algorithm, {}, ["curriculum"])
+    assert uniform.priority == dataclasses.replace(whole.priority, surprise=0.0)
+    assert uniform.curriculum.kind == "uniform" != whole.curriculum.kind  # of actors' tasks
 
 
 def test_settings_have_the_last_word():

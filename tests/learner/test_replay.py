@@ -204,6 +204,13 @@ def test_what_old_versions_acted_expires_but_no_demonstration():
     assert seen == {9, 10, 11}
 
 
+def test_what_another_run_recorded_does_not_expire():
+    replay = Replay(4, np.random.default_rng(0))
+    old, new = (replay.insert(episode(2, seq=seq), fresh=seq > 0) for seq in range(2))
+    replay.expire(oldest=5)  # both were acted by a version 1
+    assert replay.weight(old) > 0 and replay.weight(new) == 0
+
+
 def test_a_sweep_goes_round_what_can_be_sampled():
     replay = Replay(8, np.random.default_rng(0))
     for seq in range(6):
