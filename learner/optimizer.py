@@ -26,16 +26,30 @@ def for_imitation(config: UpdateConfig) -> optax.GradientTransformation:
 def for_critic(config: UpdateConfig) -> optax.GradientTransformation:
     """Of the values, in both phases."""
     return optax.chain(
-        optax.clip_by_global_norm(config.max_grad_norm),
+        _clip(config.max_grad_norm),
         optax.adamw(config.critic_lr, weight_decay=config.critic_decay),
     )
 
 
 def _adam(config: UpdateConfig, schedule: optax.Schedule) -> optax.GradientTransformation:
-    tx = optax.chain(optax.clip_by_global_norm(config.max_grad_norm), optax.adam(schedule))
+    tx = optax.chain(_clip(config.max_grad_norm), optax.adam(schedule))
     if config.accumulate > 1:
         return optax.MultiSteps(tx, config.accumulate).gradient_transformation()
     return tx
+
+
+def _clip(max_norm: float) -> optax.GradientTransformation:
+    """As optax.clip_by_global_norm, but as one factor, which XLA fuses into what follows.
+
+    Optax's divides and selects at each element, in passes of their own: of a T5-small on two cores,
+    Adam took 149 ms behind it and 46 without.
+    """
+
+    def clip(grads: Any, _: Any) -> Any:
+        factor = max_norm / jnp.maximum(optax.tree.norm(grads), max_norm)
+        return jax.tree.map(lambda grad: grad * factor, grads)
+
+    return optax.stateless(clip)
 
 
 def step(
@@ -58,9 +72,12 @@ def step(
     """
     norm = optax.tree.norm(grads)
     finite = jnp.isfinite(norm)
-    changes, moved = tx.update(grads, opt_state, params)
-    params = jax.tree.map(
-        lambda old, change: jnp.where(finite, old + change * step_size, old), params, changes
-    )
-    opt_state = jax.tree.map(lambda new, old: jnp.where(finite, new, old), moved, opt_state)
+
+    def move() -> tuple[Any, Any]:
+        changes, moved = tx.update(grads, opt_state, params)
+        return jax.tree.map(lambda old, change: old + change * step_size, params, changes), moved
+
+    # A branch lets Adam work in place. Selecting old or new by element took 232 ms of a T5-small on
+    # two cores, the branch 90, and the selection needs one and a half times the parameters besides.
+    params, opt_state = jax.lax.cond(finite, move, lambda: (params, opt_state))
     return params, opt_state, {"norm/policy_grad": norm, "policy/skipped": 1.0 - finite}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import cast
+from typing import Any, cast
 
 import flax.linen as nn
 import jax
@@ -55,7 +55,7 @@ class Dense(nn.Module):
         std = inputs**-0.5 if self.std is None else self.std
         kernel = parameter(self, "kernel", self.axes, (inputs, self.features), std)
         rows = x.astype(self.dtype).reshape(-1, inputs)
-        y = rows @ kernel.astype(self.dtype)
+        y = product(rows, kernel.astype(self.dtype))
         if self.has_variable("params", "lora_a"):  # beside a frozen kernel: see lora.py
             a: jax.Array = self.get_variable("params", "lora_a").astype(self.dtype)
             b: jax.Array = self.get_variable("params", "lora_b").astype(self.dtype)
@@ -64,6 +64,34 @@ class Dense(nn.Module):
             bias = parameter(self, "bias", self.axes[1:], (self.features,))
             y = y + bias.astype(self.dtype)
         return y.reshape(*x.shape[:-1], self.features)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def product(x: jax.Array, w: jax.Array, dtype: Any = None) -> jax.Array:
+    """Returns x w, [N, M] in `dtype`, of x [N, K] and w [K, M]; its gradient is fast on CPUs.
+
+    XLA's CPU product of a transposed matrix is slow; of a matrix that was transposed before, it
+    is as fast as any: 1.1 to 1.3 times for the shapes of a T5-small.
+    """
+    return jnp.dot(x, w, preferred_element_type=dtype)
+
+
+def _product_forward(x, w, dtype):
+    return product(x, w, dtype), (x, w)
+
+
+def _product_backward(dtype, saved, dy):
+    x, w = saved
+    dw = lax.platform_dependent(
+        x,
+        dy,
+        cpu=lambda x, dy: lax.optimization_barrier(x.T) @ dy,
+        default=lambda x, dy: x.T @ dy,
+    )
+    return (dy @ w.T).astype(x.dtype), dw.astype(w.dtype)
+
+
+product.defvjp(_product_forward, _product_backward)
 
 
 def parameter(
@@ -260,7 +288,7 @@ class T5(nn.Module):
         c = self.config
         kernel = self.embedding.T * c.d_model**-0.5 if c.tied else self.head
         flat = x.reshape(-1, c.d_model)
-        logits = jnp.dot(flat, kernel.astype(c.dtype), preferred_element_type=jnp.float32)
+        logits = product(flat, kernel.astype(c.dtype), jnp.float32)
         return logits.reshape(*x.shape[:2], c.vocab_size)
 
 
