@@ -53,22 +53,33 @@ class Demonstrator:
         """Returns the expert's action, or a disturbance without a record."""
         if self._random.random() < self._epsilon:
             return Move(actions.render(disturbance(self._random)), None)
-        nodes = self._nodes()
-        try:
-            text = actions.render(expert.act(nodes, self._task))
-        except KeyError as error:
-            family = self._task.family
-            raise ConfigError(f"The expert has no script for the family {family!r}.") from error
+        text = actions.render(expert_action(self._device, self._task))
         return Move(text, self._policy.label(observation.prompt, observation.frame.image, text))
 
-    def _nodes(self) -> list[Node]:
-        try:
-            nodes = nodes_from_xml(self._device.dump())
-        except ValueError as error:
-            raise DeviceError(f"uiautomator's dump can't be read: {error}") from error
-        if not nodes:
-            raise DeviceError("uiautomator's dump shows no views.")
-        return nodes
+
+def expert_action(device: Device, task: Task) -> Action:
+    """Returns the expert's action on what a phone shows.
+
+    Raises:
+      ConfigError: It has no script for the task's family.
+      DeviceError: The views can't be read.
+    """
+    nodes = nodes_of(device)
+    try:
+        return expert.act(nodes, task)
+    except KeyError as error:
+        raise ConfigError(f"The expert has no script for the family {task.family!r}.") from error
+
+
+def nodes_of(device: Device) -> list[Node]:
+    """Reads the view tree, the whole screen first; DeviceError if there is none."""
+    try:
+        nodes = nodes_from_xml(device.dump())
+    except ValueError as error:
+        raise DeviceError(f"uiautomator's dump can't be read: {error}") from error
+    if not nodes:
+        raise DeviceError("uiautomator's dump shows no views.")
+    return nodes
 
 
 def disturbance(rng: random.Random) -> Action:

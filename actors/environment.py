@@ -6,10 +6,12 @@ Observation: the screen, and the goal with the last decision as text. Action: te
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import re
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from typing import Protocol
 
 import numpy as np
@@ -17,6 +19,7 @@ import numpy as np
 from actors.device import safety
 from actors.device.adb import Frame
 from actors.device.causes import Cause
+from actors.evaluators.background import AHEAD, Background
 from actors.evaluators.verdict import Judge, Request, Status, Verdict
 from common import actions
 from common.actions import Action, ActionType, Invalid
@@ -78,7 +81,8 @@ class StepResult:
       cause: For TRUNCATED, what failed.
       invalid: Why the action was invalid or changed nothing, a short name; "" if it was fine.
       repeats: How often in a row the same decision had been taken before.
-      verdict: The judge's answer, if it was asked.
+      verdict: The judge's answer, if there is one yet.
+      late: How many of the newest steps came after the screen that the verdict is about.
       disturbed: What the system put in between, such as the dialog of an app that hangs: what
         followed says nothing about the action.
     """
@@ -90,6 +94,7 @@ class StepResult:
     invalid: str
     repeats: int
     verdict: Verdict | None
+    late: int = 0
     disturbed: str = ""
 
 
@@ -97,7 +102,9 @@ class PhoneEnvironment:
     """Runs one task at a time on one phone.
 
     Attributes:
-      already_done: The task was done before the first action, so that it can give no reward.
+      already_done: The task was done before the first action, so that it can give no reward. A
+        judge in the background may say so later: then the episode ends as truncated.
+      unsettled: What the judge was asked in this episode and did not call a failure, oldest first.
     """
 
     def __init__(
@@ -132,6 +139,10 @@ class PhoneEnvironment:
         self._observation: Observation
         self._decisions: list[str] = []
         self._disturbed = ""
+        self._screens: list[np.ndarray] = []
+        self._asked: collections.deque[tuple[Request, Future[Verdict]]] = collections.deque()
+        self._start_known = True
+        self.unsettled: list[Request] = []
         self.already_done = False
 
     def reset(self, task: Task, seed: int) -> Observation:
@@ -143,7 +154,9 @@ class PhoneEnvironment:
         """
         self._rules.check(task)
         self._task = task
-        self._decisions = []
+        self._decisions, self._screens = [], []
+        self._asked.clear()
+        self._start_known, self.already_done, self.unsettled = True, False, []
         setup = list(task.setup)
         if self._restore is not None:
             self._restore()
@@ -155,8 +168,7 @@ class PhoneEnvironment:
             self._device.must(" && ".join(setup))
             self._must_show(setup[-1])
         self._observation = self._observe("")
-        verdict = self._ask()
-        self.already_done = verdict.status is Status.SUCCESS
+        self._ask(wait=False)
         return self._observation
 
     def _leave_app(self) -> None:
@@ -184,23 +196,35 @@ class PhoneEnvironment:
         repeats = self._repeats(decision)
         self._decisions.append(decision)
         before = self._observation
+        over = self._over(action)
         try:
             invalid = self._execute(action) or self._leave_denied()
             self._observation = self._observe(decision)
-            verdict = self._ask()
+            verdict, late = self._ask(wait=over is not None)
         except DeviceError as error:
-            cause = f"{error.cause}: {error}"
-            return StepResult(before, 0.0, Ending.TRUNCATED, cause, "", repeats, None)
-        ending = self._ending(action, verdict)
+            # An earlier screen may have been the success already.
+            verdict, late = self._settle(wait=True)
+            if verdict is None or verdict.status is not Status.SUCCESS:
+                cause = f"{error.cause}: {error}"
+                return StepResult(before, 0.0, Ending.TRUNCATED, cause, "", repeats, None)
+            invalid, self._observation = "", before
+        ending, cause = self._ending(over, verdict)
         # What completes the task has had an effect, even if none is to be seen.
         needs_effect = not _is_status(action) and ending is not Ending.SUCCESS
         if not invalid and not self._disturbed and needs_effect:
             after = self._observation.frame.image
             invalid = "" if screen_changed(before.frame.image, after) else "no_change"
-        cause = f"{JUDGE}: {verdict.error}" if ending is Ending.TRUNCATED else ""
         reward = float(ending is Ending.SUCCESS and not self.already_done)
         return StepResult(
-            self._observation, reward, ending, cause, invalid, repeats, verdict, self._disturbed
+            self._observation,
+            reward,
+            ending,
+            cause,
+            invalid,
+            repeats,
+            verdict,
+            late,
+            self._disturbed,
         )
 
     def _repeats(self, decision: str) -> int:
@@ -247,22 +271,64 @@ class PhoneEnvironment:
         prompt = actions.prompt(self._task.goal, decision)
         return Observation(prompt, self._device.screenshot())
 
-    def _ask(self) -> Verdict:
+    def _ask(self, wait: bool) -> tuple[Verdict | None, int]:
+        """Asks the judge about the screen now; the rest is as in `_settle`."""
         image = self._observation.frame.image
-        decisions = tuple(self._decisions)
-        return self._judge.judge(Request(self._task, self._device.shell, image, decisions))
-
-    def _ending(self, action: Action | Invalid, verdict: Verdict) -> Ending | None:
-        if verdict.status is Status.SUCCESS:
-            return Ending.SUCCESS
-        if _is_status(action):
-            ending = Ending.GAVE_UP
-        elif len(self._decisions) >= self._horizon[self._task.suite]:
-            ending = Ending.HORIZON
+        decisions, earlier = tuple(self._decisions), tuple(self._screens)
+        self._screens.append(image)
+        request = Request(self._task, self._device.shell, image, decisions, earlier)
+        answer: Future[Verdict] = Future()
+        if isinstance(self._judge, Background):
+            answer = self._judge.submit(request)
         else:
-            return None
-        # Whether it is a failure is not known, so it must not be learned from as one.
-        return Ending.TRUNCATED if verdict.status is Status.UNKNOWN else ending
+            answer.set_result(self._judge.judge(request))
+        self._asked.append((request, answer))
+        return self._settle(wait)
+
+    def _settle(self, wait: bool) -> tuple[Verdict | None, int]:
+        """Takes in the verdicts that there are, oldest first; the first success ends the episode.
+
+        Args:
+          wait: For all of them; else only while too many are missing.
+
+        Returns:
+          The newest verdict, if there is one, and how many steps came after its screen.
+        """
+        verdict, step = None, 0
+        while self._asked and (wait or self._asked[0][1].done() or len(self._asked) > AHEAD):
+            request, answer = self._asked.popleft()
+            verdict, step = answer.result(), len(request.decisions)
+            if verdict.status is not Status.FAILURE:
+                self.unsettled.append(request)
+            if step == 0:
+                self.already_done = verdict.status is Status.SUCCESS
+                self._start_known = verdict.status is not Status.UNKNOWN
+            if verdict.status is Status.SUCCESS:
+                self._asked.clear()
+        return verdict, len(self._decisions) - step if verdict else 0
+
+    def _over(self, action: Action | Invalid) -> Ending | None:
+        """How the episode ends if this action is not the success."""
+        if _is_status(action):
+            return Ending.GAVE_UP
+        return Ending.HORIZON if len(self._decisions) >= self._horizon[self._task.suite] else None
+
+    def _ending(self, over: Ending | None, verdict: Verdict | None) -> tuple[Ending | None, str]:
+        """Returns the ending, and the cause of a truncated one.
+
+        What is not known must not be learned from: neither a last screen without a verdict, nor a
+        success where the first screen has none and may have shown the same.
+        """
+        success = verdict is not None and verdict.status is Status.SUCCESS
+        if success and self.already_done and isinstance(self._judge, Background):
+            return Ending.TRUNCATED, "judge: the task was done at the start"
+        if success and not self._start_known:
+            return Ending.TRUNCATED, "judge: no verdict on the start"
+        if success:
+            return Ending.SUCCESS, ""
+        if over and (verdict is None or verdict.status is Status.UNKNOWN):
+            return Ending.TRUNCATED, f"judge: {verdict.error if verdict else 'no verdict'}"
+        return over, ""
 
 
 def screen_changed(before: np.ndarray, after: np.ndarray) -> bool:

@@ -16,6 +16,7 @@ from actors.retries import Retries, Retry
 from actors.rollout import Agent, Signature, run_episode
 from actors.session import Session
 from actors.supervise import Supervisor
+from actors.waiting import Waiting
 from common.channel import Mode
 from common.errors import ConfigError, DeviceError
 from common.metrics import MetricsWriter
@@ -74,6 +75,7 @@ class Actor:
         rules: safety.Rules = safety.NONE,
         writer: MetricsWriter | None = None,
         extractor: vision.Extractor = vision.extractor,
+        waiting: Waiting | None = None,
     ):
         """Makes an actor.
 
@@ -87,7 +89,9 @@ class Actor:
           rules: What must not happen on the phone.
           writer: Gets the phone's health after each episode.
           extractor: Makes the features of screens.
+          waiting: A place for episodes whose judge can't be asked; without one they are truncated.
         """
+        self._waiting = waiting
         self._client = client
         self._phone = phone
         self._judge = judge
@@ -117,8 +121,8 @@ class Actor:
             while (mode := self._mode()) is not Mode.STOP:
                 if self._client.welcome.config_id != self._session.config_id:
                     self._session = self._open()
-                behind = self._client.waiting >= MAX_WAITING
-                agent = None if behind else self._agent(mode)
+                self._send_judged()
+                agent = None if self._is_behind() else self._agent(mode)
                 if agent is None:
                     self._client.heartbeat("waiting", self._report())
                     self._client.poll(IDLE_S)
@@ -127,6 +131,11 @@ class Actor:
         except _StoppedError:
             pass
         logger.info("The learner is done; so is this actor. %s.", self._report())
+
+    def _is_behind(self) -> bool:
+        """Whether so much waits, for the learner or the judge, that more would be old."""
+        unjudged = self._waiting is not None and self._waiting.full
+        return unjudged or self._client.waiting >= MAX_WAITING
 
     def _open(self) -> Session:
         welcome, config = self._client.welcome, self._config
@@ -207,6 +216,8 @@ class Actor:
             return
         if agent is session.explorer:
             self._played = session.version
+        if self._wait_for_judge(episode):
+            return
         if self._client.send(episode):
             self._seq += 1
         if episode.ending is Ending.TRUNCATED:
@@ -234,6 +245,29 @@ class Actor:
         if retry is not None:  # of another run's tasks
             self.counts["given_up"] += 1
         return session.sampler.next(self._client.task_weights), session.next_layout(), 1
+
+    def _wait_for_judge(self, episode: Episode) -> bool:
+        """Puts an episode aside whose judge did not know; False if it is none, or can't be."""
+        asked = self._session.environment.unsettled
+        if self._waiting is None or not asked or not episode.cause.startswith(f"{JUDGE}:"):
+            return False
+        if len(asked[-1].decisions) != len(episode):  # some steps are not recorded
+            return False
+        self._waiting.put(episode, asked)
+        self.counts["waiting"] += 1
+        return True
+
+    def _send_judged(self) -> None:
+        """Sends the oldest episode that waited for its judge, if that has come."""
+        episode = self._waiting.poll(self._judge) if self._waiting is not None else None
+        if self._waiting is None or episode is None:
+            return
+        config = self._config
+        signed = dataclasses.replace(episode, actor=config.name, boot=config.boot, seq=self._seq)
+        if self._client.send(signed):
+            self._seq += 1
+            self.counts["judged_late"] += 1
+            self._waiting.remove()
 
     def _truncated(self, episode: Episode, retry: Retry) -> None:
         cause, _, message = episode.cause.partition(": ")
@@ -275,7 +309,15 @@ class Actor:
         """Returns how many of the episodes were successes, and what was lost, in a few words."""
         counts = self.counts
         text = f"{counts['successes']}/{counts['done'] + counts['truncated']} ok"
-        told = ("truncated", "unstarted", "skipped", "retried", "given_up")
+        told = (
+            "truncated",
+            "unstarted",
+            "skipped",
+            "retried",
+            "given_up",
+            "waiting",
+            "judged_late",
+        )
         text += "".join(f", {counts[name]} {name}" for name in told if counts[name])
         failures = self._supervisor.failures
         text += "".join(f", {n} {cause}" for cause, n in failures.most_common(3))

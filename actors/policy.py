@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import copy
+from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -70,6 +71,14 @@ class Policy:
         self._params = None  # a large policy must not be there twice
         self._params = jax.device_put(params)
         self.version = version
+
+    def twin(self) -> Self:
+        """Returns one with draws of its own and the same parameters, which are there once."""
+        return copy.copy(self)
+
+    def reseed(self, seed: int) -> None:
+        """Starts the draws anew: the same seed draws the same actions for the same screens."""
+        self._key, self._draws = jax.random.key(seed), 0
 
     def act(self, prompt: str, image: np.ndarray) -> Decision:
         """Draws an action for a prompt and a screen [H, W, 3] uint8."""

@@ -107,16 +107,18 @@ def run_episode(
     if environment.already_done:
         return None
     agent.begin(task, seed)
-    rows: list[Row] = []
+    steps: list[Row | None] = []
     while True:
         on_step()
         move = agent.act(observation)
         result = environment.step(move.text)
-        if move.decision is not None:
-            rows.append(Row(observation, move.decision, result))
+        steps.append(Row(observation, move.decision, result) if move.decision is not None else None)
         observation = result.observation
         if result.ending is not None:
             break
+    if environment.already_done:
+        return None
+    rows = _recorded(steps, result)
     if len(rows) <= (result.ending is Ending.TRUNCATED):
         cause, _, message = result.cause.partition(": ")
         if result.ending is Ending.TRUNCATED and cause != JUDGE:
@@ -142,6 +144,15 @@ def run_episode(
         actions=tuple(row.decision.text for row in rows),
         screens=tuple(row.observation.frame.png for row in rows) if keep_screens else (),
     )
+
+
+def _recorded(steps: list[Row | None], last: StepResult) -> list[Row]:
+    """The steps to learn from: those before the success, if the judge saw it later."""
+    rows = [row for row in steps[: len(steps) - last.late] if row is not None]
+    if last.late and rows and rows[-1].result.invalid == "no_change":
+        result = dataclasses.replace(rows[-1].result, invalid="")  # it completed the task
+        rows[-1] = rows[-1]._replace(result=result)
+    return rows
 
 
 def _stack(rows: list[Row], last: StepResult) -> Trajectory:

@@ -32,3 +32,7 @@ class WireError(DistRLError):
         super().__init__(f"{code}: {message}")
         self.code = code
         self.message = message
+
+
+class AgentError(DistRLError):
+    """Whoever acts can't: the service behind a prompted agent fails. No failure of the agent."""

@@ -23,11 +23,12 @@ import tempfile
 import threading
 import types
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 import tyro
 
+from actors.evaluators.config import JudgeConfig
 from common.actions import ActionType
 from common.errors import ConfigError, DistRLError
 from launch import environment, fleet, one_thread
@@ -45,7 +46,7 @@ CONFIRMED = pathlib.Path("~/.config/distrl/confirmed-phones")
 
 
 @dataclasses.dataclass(frozen=True)
-class Args:
+class Args(JudgeConfig):
     """Runs tasks on phones for a learner."""
 
     emulator: tyro.conf.UseAppendAction[tuple[str, ...]]
@@ -66,10 +67,6 @@ class Args:
     """Of tasks, phone layouts and samples; actors of one seed differ by name."""
     adb_port: int | None = None
     """Of the adb server; by default $ANDROID_ADB_SERVER_PORT, or 5037."""
-    judge: Literal["state", "gemini"] = "state"
-    """Who says that a task is done; `gemini` takes its key from GEMINI_API_KEY."""
-    judge_model: str = ""
-    """Model of the gemini judge, if not its default."""
     connect_timeout_s: float = 60.0
     """How long to wait for a learner at the start."""
     lost_timeout_s: float = 120.0
@@ -117,6 +114,8 @@ class Args:
     """JSON-lines file for the phone's health; several actors put their number before its suffix."""
     logs: pathlib.Path | None = None
     """Folder for the logs of several actors; a new temporary one by default."""
+    waiting: pathlib.Path = pathlib.Path("~/.cache/distrl/waiting")
+    """Folder for episodes that a model could not judge yet; they are sent when it can."""
     vision_folder: pathlib.Path | None = None
     """Folder of BLIP-2 or of its vision model, for a learner's model that takes its features."""
     vision_dtype: Literal["float32", "bfloat16"] = "float32"
@@ -188,11 +187,11 @@ def _run(args: Args) -> None:
     one_thread.configure()  # before JAX is imported
     from actors.device import emulator
     from actors.device.avd import AvdOptions
+    from actors.evaluators import build
     from actors.retries import Retries
     from actors.supervise import Budget, Supervisor
 
     (name,) = args.emulator
-    judge = make_judge(args.judge, args.judge_model, os.environ)
     options = AvdOptions(
         args.avd_program,
         args.avd_snapshot,
@@ -201,6 +200,7 @@ def _run(args: Args) -> None:
         tuple(shlex.split(args.avd_flags)),
     )
     with contextlib.ExitStack() as stack:
+        built = stack.enter_context(build.opened(args, os.environ, forgiven=build.WAITED_OUT))
         phone = emulator.find(name, adb_port, args.ready_timeout_s, options)
         stack.callback(phone.close)
         supervisor = Supervisor(phone, Budget(args.failures_in_a_row, args.failures_an_hour))
@@ -211,7 +211,7 @@ def _run(args: Args) -> None:
             folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
         # Alone, nobody else will play it.
         retries = Retries(folder) if args.retries else Retries(folder, patience_s=0.0)
-        _act(args, phone, judge, supervisor, rules, retries)
+        _act(args, phone, built.judge, supervisor, rules, retries)
 
 
 def _rules(args: Args, device: AdbDevice) -> Rules:
@@ -238,8 +238,10 @@ def _act(
 ) -> None:
     from actors.cache import Cache
     from actors.client import LearnerClient
+    from actors.evaluators.background import Background
     from actors.loop import Actor, ActorConfig
     from actors.spool import Spool
+    from actors.waiting import Waiting
     from common.keys import ActorKeys
     from common.metrics import MetricsWriter
     from common.models import vision
@@ -273,6 +275,9 @@ def _act(
         extractor = functools.partial(
             vision.extractor, folder=args.vision_folder, dtype=args.vision_dtype
         )
+        waiting = None
+        if isinstance(judge, Background):
+            waiting = stack.enter_context(Waiting(args.waiting.expanduser() / folder))
         Actor(
             client,
             phone,
@@ -283,21 +288,8 @@ def _act(
             rules=rules,
             writer=writer,
             extractor=extractor,
+            waiting=waiting,
         ).run()
-
-
-def make_judge(kind: str, model: str, variables: Mapping[str, str]) -> Judge:
-    """Returns the judge of that kind; ConfigError if it can't be used."""
-    if kind == "state":
-        from actors.evaluators.state import StateJudge
-
-        return StateJudge()
-    from actors.evaluators.gemini import DEFAULT_MODEL, GeminiJudge
-
-    key = variables.get("GEMINI_API_KEY", "")
-    if not key:
-        raise ConfigError("The gemini judge needs a key: set GEMINI_API_KEY.")
-    return GeminiJudge(key, model or DEFAULT_MODEL)
 
 
 def _exit_on_signals(grace_s: float) -> None:

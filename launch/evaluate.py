@@ -8,47 +8,72 @@ if __name__ == "__main__":
 
     sys.path[0] = str(pathlib.Path(__file__).resolve().parents[1])
 
+import contextlib
 import dataclasses
-import itertools
 import json
 import logging
-import math
+import os
 import pathlib
-import random
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
+from actors.evaluators.config import JudgeConfig
 from common.errors import ConfigError, DistRLError
 from launch import environment, one_thread
 
 if TYPE_CHECKING:
     from actors.evaluate import Result
+    from launch.evaluation import Evaluation, Loaded
 
-EVALUATION_SEEDS = 1_000_000_000  # phone layouts from here on are never trained on
 MODES = ("sampled", "greedy")
 PROGRESS_EVERY = 20  # episodes
+POLL_S = 5.0
 
 
 @dataclasses.dataclass(frozen=True)
-class Args:
-    """Runs a checkpoint's policy on tasks and reports its success with Wilson intervals."""
+class Args(JudgeConfig):
+    """Runs an agent on a fixed panel of tasks and reports its success with intervals."""
 
-    checkpoint: pathlib.Path
-    """A run's `checkpoints` folder (the newest is taken) or one step's folder in it."""
-    emulator: str = "phone"
-    """A running serial such as emulator-6554, host:port, or `phone` to start a simulated one."""
+    checkpoint: pathlib.Path | None = None
+    """A run's `checkpoints` folder (the newest is taken), one step's folder in it, or what
+    launch/convert.py made. Other agents take its step limits."""
+    agent: Literal["policy", "expert", "random", "prompted"] = "policy"
+    """Who acts: the checkpoint's policy, the scripted expert of the simulated phone, random
+    actions, or a vision-language model with marks on the screen."""
+    agent_model: str = "gemini"
+    """Of `prompted`: gemini, gemini:MODEL or openai:MODEL; endpoint and limits are the judge's."""
+    emulator: tuple[str, ...] = ("phone",)
+    """Running serials such as emulator-6554 or host:port, or `phone` to start simulated ones."""
+    phones: int = 1
+    """How many are started for `phone`."""
     tasks: str = "all-test"
-    """A suite such as general-test, or a YAML file of tasks."""
+    """A suite such as general-test, a YAML file of tasks, or a text file with an instruction a
+    line, which needs a judge that looks."""
+    train_tasks: str = ""
+    """Tasks that it was trained on, to report overlap; by default those beside a built-in suite."""
+    preset: Literal["", "paper-general", "paper-webshop", "digirl-general", "digirl-webshop"] = ""
+    """Fixes how many test tasks there are, step limit and sampling as that paper states them."""
     episodes: int = 100
-    """Episodes for each way of acting; tasks are taken evenly."""
+    """Entries of the panel, a task and a phone layout each; tasks are taken evenly."""
+    repeats: int = 1
+    """How often each entry is run, for pass@k and flaky tasks."""
     modes: tuple[str, ...] = MODES
-    """Ways of acting: sampled as in training, and always the likeliest token."""
+    """Ways of acting of a policy: sampled as in training, and always the likeliest token."""
+    horizon: int | None = None
+    """The most steps of an episode; by default the checkpoint's."""
     output: pathlib.Path | None = None
-    """Where the JSON report goes; it is printed in any case."""
+    """Where the JSON report goes, with .md and .html beside it; a short form is printed anyway."""
+    follow: bool = False
+    """Evaluate each new checkpoint of the folder until its run is finished; the step becomes a part
+    of the output's name."""
+    follow_timeout_s: float = 3600.0
+    """How long to wait for a new one."""
+    audit_judge: str = ""
+    """A second judge that is asked the same for --judge-records, as launch/audit.py compares."""
     seed: int = 0
     """Of tasks, phone layouts and samples."""
     vision_folder: pathlib.Path | None = None
@@ -65,27 +90,36 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.getLogger("absl").setLevel(logging.ERROR)
     try:
         _check(args)
-        report = _run(args, environment.adb_port(args.adb_port))
+        _run(args, environment.adb_port(args.adb_port))
     except ConfigError as error:
         print(f"evaluate: {error}", file=sys.stderr)
         return 2
-    except DistRLError as error:  # a phone that is gone for good
+    except DistRLError as error:  # phones that are gone for good, or a judge that stops it all
         print(f"evaluate: {error}", file=sys.stderr)
         return 1
-    text = json.dumps(report, indent=1)
-    if args.output:
-        args.output.write_text(text, encoding="utf-8")
-    print(text)
     return 0
 
 
 def _check(args: Args) -> None:
-    if not 1 <= args.episodes <= 100_000:
-        raise ConfigError(f"--episodes must be in 1..100000, not {args.episodes}.")
-    if not 0 <= args.seed < 2**31:
-        raise ConfigError(f"--seed must be in 0..{2**31 - 1}, not {args.seed}.")
+    for name, low, high in (
+        ("episodes", 1, 100_000),
+        ("repeats", 1, 1000),
+        ("phones", 1, 64),
+        ("seed", 0, 2**31 - 1),
+        ("follow_timeout_s", 1, 10**7),
+    ):
+        value = getattr(args, name)
+        if not low <= value <= high:
+            raise ConfigError(f"--{name.replace('_', '-')} must be in {low}..{high}, not {value}.")
+    if args.horizon is not None and not 1 <= args.horizon <= 1000:
+        raise ConfigError(f"--horizon must be in 1..1000, not {args.horizon}.")
     if unknown := set(args.modes) - set(MODES):
         raise ConfigError(f"--modes are sampled and greedy, not {', '.join(sorted(unknown))}.")
+    if args.checkpoint is None and (args.agent == "policy" or args.follow):
+        raise ConfigError("--checkpoint says whose policy is evaluated; it is missing.")
+    if args.audit_judge and args.judge_records is None:
+        raise ConfigError("--audit-judge needs a file for the verdicts: --judge-records.")
+    args.check_judge()
     if args.output:
         try:
             args.output.parent.mkdir(parents=True, exist_ok=True)
@@ -93,49 +127,62 @@ def _check(args: Args) -> None:
             raise ConfigError(f"--output {args.output} can't be written: {error}.") from error
 
 
-def _run(args: Args, adb_port: int) -> dict[str, Any]:
+def _run(args: Args, adb_port: int) -> None:
     one_thread.configure()  # before JAX is imported
-    from actors import evaluate
     from actors.device import emulator
-    from actors.environment import PhoneEnvironment
-    from actors.evaluators.state import StateJudge
-    from actors.policy import Policy
-    from common.models import vision
-    from common.models.autoui import AutoUIConfig
-    from common.models.distribution import SamplingConfig
-    from common.models.text import Tokenizer
-    from common.tasks import load_tasks
-    from learner.checkpoint import POLICY_META, load_policy
+    from actors.evaluators import build
+    from launch import report
+    from launch.evaluation import Evaluation
 
-    tasks = list(load_tasks(args.tasks))
-    params, meta = load_policy(args.checkpoint, (*POLICY_META, "horizon", "sampling"))
-    panel = random.Random(args.seed)
-    panel.shuffle(tasks)  # an even share of all tasks, also where there are more than episodes
-    chosen = list(itertools.islice(itertools.cycle(tasks), args.episodes))
-    seeds = [EVALUATION_SEEDS + panel.randrange(10**9) for _ in chosen]
-    report: dict[str, Any] = {
-        "checkpoint": str(args.checkpoint),
-        "step": meta["step"],
-        "tasks": args.tasks,
-        "seed": args.seed,
-    }
-    model, tokenizer = AutoUIConfig.from_dict(meta["model"]), Tokenizer.from_json(meta["tokenizer"])
-    extract = vision.extractor(model, args.vision_folder, args.vision_dtype)
-    trained = SamplingConfig(**meta["sampling"])
-    ways = {"sampled": trained, "greedy": dataclasses.replace(trained, temperature=0.0)}
-    with emulator.opened(args.emulator, adb_port) as device:
-        phone = PhoneEnvironment(device, StateJudge(), meta["horizon"])
-        for mode in args.modes:
-            began = time.monotonic()
-            policy = Policy(model, tokenizer, args.seed, ways[mode], extract)
-            policy.set_params(params, meta["step"])
-            running = evaluate.evaluate(phone, policy, chosen, seeds)
-            results = list(_shown(running, mode, args.episodes))
-            report[mode] = summarise(results) | {"wall_s": round(time.monotonic() - began, 1)}
-    return report
+    evaluation = Evaluation(args, os.environ)
+    first = None if args.follow else evaluation.load(args.checkpoint)
+    names = [name for name in args.emulator for _ in range(args.phones if name == "phone" else 1)]
+    with contextlib.ExitStack() as stack:
+        built = stack.enter_context(build.opened(args, os.environ, args.audit_judge))
+        devices = [stack.enter_context(emulator.opened(name, adb_port)) for name in names]
+        for loaded in [first] if first else _followed(args, evaluation):
+            found = evaluation.run(loaded, devices, built, _shown)
+            if args.output:
+                output = args.output
+                if args.follow:
+                    output = output.with_stem(f"{output.stem}-{found['step']}")
+                report.write(found, output)
+            print(json.dumps(_short(found), indent=1), flush=True)
 
 
-def _shown(running: Iterable[Result], mode: str, episodes: int) -> Iterable[Result]:
+def _followed(
+    args: Args,
+    evaluation: Evaluation,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[Loaded]:
+    """Yields each new checkpoint of a run until that is finished."""
+    assert args.checkpoint is not None
+    folder, done = args.checkpoint, -1
+    deadline = clock() + args.follow_timeout_s
+    while clock() < deadline:
+        finished = _finished(folder.parent / "learner.json")
+        steps = evaluation.steps(folder)
+        if steps and steps[-1] > done:
+            done = steps[-1]
+            yield evaluation.load(folder / str(done))
+            deadline = clock() + args.follow_timeout_s
+        elif finished:
+            return
+        else:
+            sleep(POLL_S)
+    print(f"No new checkpoint within {args.follow_timeout_s:.0f} s.", file=sys.stderr)
+
+
+def _finished(record: pathlib.Path) -> bool:
+    """Whether a learner says that its run is over."""
+    try:
+        return bool(json.loads(record.read_text()).get("finished"))
+    except (OSError, ValueError):
+        return False
+
+
+def _shown(running: Iterable[Result], mode: str, episodes: int) -> Iterator[Result]:
     """Passes results on and says now and then how far they are."""
     done, successes = 0, 0
     for result in running:
@@ -146,37 +193,14 @@ def _shown(running: Iterable[Result], mode: str, episodes: int) -> Iterable[Resu
         yield result
 
 
-def summarise(results: Sequence[Result]) -> dict[str, Any]:
-    """Success over the episodes that were not cut short by the device, overall and by family."""
-    judged = [result for result in results if result.ending != "truncated"]
-    low, high = wilson(sum(result.success for result in judged), len(judged))
-    steps = sum(result.steps for result in judged)
-    families: dict[str, list[bool]] = {}
-    for result in judged:
-        families.setdefault(result.family, []).append(result.success)
+def _short(report: dict[str, Any]) -> dict[str, Any]:
+    """The report without its long lists."""
     return {
-        "success": sum(result.success for result in judged) / max(len(judged), 1),
-        "n": len(judged),
-        "low": low,
-        "high": high,
-        "truncated": len(results) - len(judged),
-        "steps_mean": steps / max(len(judged), 1),
-        "invalid_share": sum(result.invalid for result in judged) / max(steps, 1),
-        "families": {
-            family: {"success": sum(done) / len(done), "n": len(done)}
-            for family, done in sorted(families.items())
-        },
+        key: {k: v for k, v in value.items() if k not in ("tasks", "episodes")}
+        if key in report["modes"]
+        else value
+        for key, value in report.items()
     }
-
-
-def wilson(successes: int, n: int, z: float = 1.959964) -> tuple[float, float]:
-    """Returns Wilson's score interval of a share at 95 % (Wilson 1927); (0, 1) for no trials."""
-    if n == 0:
-        return 0.0, 1.0
-    share = successes / n
-    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return max(0.0, centre - half), min(1.0, centre + half)
 
 
 if __name__ == "__main__":

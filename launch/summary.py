@@ -25,7 +25,8 @@ def rows(summary: dict[str, Any]) -> Iterator[tuple[str, ...]]:
         for mode in MODES if key in summary else ():
             score = summary[key][mode]
             interval = f"{100 * score['low']:.1f} to {100 * score['high']:.1f} %"
-            yield (checkpoint, mode, f"{100 * score['success']:.1f} %", interval, f"{score['n']}")
+            share = "-" if score["success"] is None else f"{100 * score['success']:.1f} %"
+            yield (checkpoint, mode, share, interval, f"{score['n']}")
 
 
 def gain_points(summary: dict[str, Any]) -> float | None:
@@ -33,7 +34,7 @@ def gain_points(summary: dict[str, Any]) -> float | None:
     if not all(key in summary for key in CHECKPOINTS):
         return None
     before, after = (summary[key]["sampled"]["success"] for key in CHECKPOINTS)
-    return 100 * (after - before)
+    return None if before is None or after is None else 100 * (after - before)
 
 
 def markdown(summary: dict[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """An actor's life with a learner that a test plays."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator
 
 import jax
@@ -9,10 +10,12 @@ import pytest
 
 from actors import loop
 from actors.evaluators.state import StateJudge
+from actors.evaluators.verdict import Status, Verdict
 from actors.loop import Actor, ActorConfig
 from actors.retries import Retries, Retry
 from actors.session import Settings
 from actors.supervise import Budget, Supervisor
+from actors.waiting import Waiting
 from actors.welcome import Welcome
 from common.channel import Mode, Pulse
 from common.errors import ConfigError, DeviceError
@@ -83,6 +86,8 @@ def make(tokenizer, config, params, tmp_path):
         synchronous: bool = False,
         extractor: vision.Extractor = vision.extractor,
         weights: dict = params,
+        judge=None,
+        waiting=None,
         **settings,
     ):
         told = {
@@ -101,11 +106,12 @@ def make(tokenizer, config, params, tmp_path):
         actor = Actor(
             client,
             phone,
-            StateJudge(),
+            judge or StateJudge(),
             ActorConfig("a", "b", synchronous=synchronous),
             Retries(tmp_path / "retries", patience_s=0.0),
             supervisor=Supervisor(phone, Budget(backoff_s=0.0)),
             extractor=extractor,
+            waiting=waiting,
         )
         return actor, client
 
@@ -334,3 +340,39 @@ def test_settings_that_do_not_fit_are_refused_with_a_sentence(make, change, mess
 def test_settings_of_a_newer_learner_are_taken_as_far_as_known(config):
     values = {"model": config.to_dict(), "tasks": "t", "horizon": {"general": 1}, "new": 1}
     assert Settings.from_dict(values).sampling == FREE
+
+
+def test_episodes_wait_for_a_judge_that_is_away_and_are_sent_when_it_is_back(make, tmp_path):
+    class Away:
+        asked = 0
+
+        def judge(self, request):
+            Away.asked += 1
+            if Away.asked <= 9:  # three episodes of two steps and a start
+                return Verdict(Status.UNKNOWN, "", "model", error="breaker_open")
+            return Verdict(Status.FAILURE, "", "model")
+
+    now = itertools.count(step=10)  # the pause between two tries is over at once
+    pulses = [pulse(Mode.EXPLORE, 1)] * 4 + [pulse(Mode.WAIT)] * 100
+    with Waiting(tmp_path / "waiting", clock=lambda: float(next(now))) as waiting:
+        actor, client = make(pulses, judge=Away(), waiting=waiting)
+        client.on_poll = lambda: waiting._running and waiting._running.result(5)
+        actor.run()
+        assert len(waiting) == 0
+    assert [e.seq for e in client.sent] == [0, 1, 2]
+    assert {e.ending for e in client.sent} == {Ending.HORIZON}
+    assert "waiting" in client.states
+
+
+def test_an_actor_whose_place_for_waiting_episodes_is_full_makes_no_more(make, tmp_path):
+    class Away:
+        def judge(self, request):
+            return Verdict(Status.UNKNOWN, "", "model", error="breaker_open")
+
+    with Waiting(tmp_path / "waiting", most=2) as waiting:
+        actor, client = make([pulse(Mode.EXPLORE, 1)] * 9, judge=Away(), waiting=waiting)
+        actor.run()
+        assert len(waiting) == 2
+    assert not client.sent
+    assert client.states[:4] == ["exploring"] * 4
+    assert set(client.states[4:]) == {"waiting"}
