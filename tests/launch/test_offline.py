@@ -40,7 +40,7 @@ def recordings(tmp_path):
         )
         if seq == 0:
             made.trajectory.invalid[1] = 1
-        archive.write(made)
+        archive.write(made, seq)
     archive.close()
     return tmp_path / "episodes"
 
