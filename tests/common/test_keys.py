@@ -98,13 +98,16 @@ def test_wrong_and_missing_keys_are_told(folder, tmp_path, learner_with, refusal
         with pytest.raises(ConfigError, match="it uses keys"):
             channel.ask_status(f"tcp://127.0.0.1:{learner.port}", 10)
     with learner_with(None) as learner:
+        address = f"tcp://127.0.0.1:{learner.port}"
         said = refusal(learner, ActorKeys.load(folder / "one"))
-        assert "it was started without --keys" in said
+        assert "it was started without --keys" in said and handshakes.mechanism(address) == "NULL"
 
 
-def test_a_proxy_whose_learner_is_away_does_not_end_an_actor(learner_with, client_with):
+@pytest.mark.parametrize("was_there", [True, False])
+def test_a_proxy_whose_learner_is_away_does_not_end_an_actor(was_there, learner_with, client_with):
     with learner_with(None) as learner, client_with(learner, None) as client:
-        client.connect(5)
+        if was_there:
+            client.connect(5)
         port, until = learner.port, time.monotonic() + 2
         learner.close()
         with socket.create_server(("127.0.0.1", port)) as proxy:

@@ -77,7 +77,12 @@ def test_a_learner_s_address_that_is_none(refused, adb_server, phone_server):
     malformed, nobody, unknown = refused(
         [*actor, "--learner=localhost"],
         [*actor, f"--learner=tcp://127.0.0.1:{ports.free_port()}", "--connect-timeout-s=0.5"],
-        [*actor, "--learner=tcp://no.such.host.invalid:7000", "--connect-timeout-s=0.5"],
+        [
+            *actor,
+            "--learner=tcp://no.such.host.invalid:7000",
+            "--connect-timeout-s=0.5",
+            "--insecure",
+        ],
     )
     assert "'localhost' is not an address of the form tcp://host:port" in malformed
     for line in (nobody, unknown):
