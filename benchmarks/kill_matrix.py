@@ -85,6 +85,7 @@ class Matrix:
     def start_all(self) -> None:
         for name in ("learner", *(f"actor-{i}" for i in range(self._args.actors))):
             self.start(name)
+        self._wait(self._is_under_way, "the run to begin")
 
     def round(self) -> None:
         """Lets some time pass, and then something happen."""
@@ -122,6 +123,12 @@ class Matrix:
         for process in self._processes.values():
             process.kill()
             process.wait()
+
+    def _is_under_way(self) -> bool:
+        status = channel.ask_status(self._address, 1.0)
+        if status is None or len(status["actors"]) < self._args.actors:
+            return False
+        return status["learner"].get("phase") == "reinforce"
 
     def _is_idle(self) -> bool:
         status = channel.ask_status(self._address, 1.0)

@@ -75,10 +75,16 @@ def test_a_port_that_something_else_has(refused):
 def test_a_learner_s_address_that_is_none(refused, adb_server, phone_server):
     actor = ["actor", f"--emulator={phone_server.serial}", "--adb-port", adb_server.port]
     malformed, nobody, unknown = refused(
-        [*actor, "--learner=localhost"],
-        [*actor, f"--learner=tcp://127.0.0.1:{ports.free_port()}", "--connect-timeout-s=0.5"],
+        [*actor, "--name=a", "--learner=localhost"],
         [
             *actor,
+            "--name=b",
+            f"--learner=tcp://127.0.0.1:{ports.free_port()}",
+            "--connect-timeout-s=0.5",
+        ],
+        [
+            *actor,
+            "--name=c",
             "--learner=tcp://no.such.host.invalid:7000",
             "--connect-timeout-s=0.5",
             "--insecure",
