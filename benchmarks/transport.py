@@ -1,7 +1,7 @@
 """Sockets between learner and actors, one JSON line each: python benchmarks/transport.py [part ...]
 
-Parts: episodes (machine, episodes), parameters (params_small, params_host, params_learner) and
-storm (connect_storm).
+Parts: episodes (machine, episodes), parameters (params_small, params_host, params_learner),
+storm (connect_storm) and hostile (memory by case, fuzz).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 if __name__ == "__main__":
     sys.path[0] = str(pathlib.Path(__file__).resolve().parents[1])
 
-PARTS = ("episodes", "parameters", "storm")
+PARTS = ("episodes", "parameters", "storm", "hostile")
 
 
 def main() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 
+UNDER_WAY_BYTES = 128 * 1024**2  # of all actors together: it is in memory, not in the journal
 MOST_CREDIT = 16  # episodes: enough to hide a commit's time, little enough to be resent
 
 
@@ -44,7 +45,7 @@ class Budget:
         the budget is answered by RETRY_AFTER.
         """
         episodes = (self._episodes - len(self._sizes)) // max(actors, 1)
-        size = (self._bytes - self._used) // max(actors, 1)
+        size = min(self._bytes - self._used, UNDER_WAY_BYTES) // max(actors, 1)
         return {
             "credit_episodes": min(max(episodes, 1), MOST_CREDIT),
             "credit_bytes": max(size, 1),

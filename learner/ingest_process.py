@@ -26,7 +26,7 @@ from learner.child import Child, Connection, parent
 from learner.ingest import Ingest
 from learner.journal import SEGMENT_BYTES, Journal
 
-MEMORY_BYTES = 2 * 1024**3
+MEMORY_BYTES = 700 * 1024**2  # beside mapped files; several times what honest actors take
 REPORT_S = 1.0
 COMMANDS = ("consumed", "retain", "set_pulse", "set_status", "set_task_weights")
 

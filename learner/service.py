@@ -124,7 +124,9 @@ class Service:
         group, size = list[tuple[bytes, Reply]](), 0
         while len(group) < self.group_size and size < GROUP_BYTES and self._socket.poll(0):
             received = self._socket.recv_multipart(copy=False)
-            peer, *frames = (frame.bytes for frame in received)
+            peer, count = received[0].bytes, len(received) - 1
+            # Many frames may be much memory: they are refused for their number, and not copied.
+            frames = [frame.bytes for frame in received[1:]] if count == 2 else [b""] * count
             size += sum(map(len, frames))
             name = peer.hex() if self._door is None else str(received[-1].get("User-Id"))
             if self._offenders.is_parked(name, time.monotonic()):
