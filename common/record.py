@@ -29,12 +29,17 @@ class Record(NamedTuple):
     frames: list[bytes]
 
 
-def pack(number: int, frames: Sequence[bytes]) -> bytes:
-    """Returns a record of the two frames of a message."""
+def parts(number: int, frames: Sequence[bytes]) -> tuple[bytes, ...]:
+    """Returns what a record of the two frames of a message is made of, without a copy of them."""
     header, body = frames
     prefix = _PREFIX.pack(0, number, len(header), len(body))[4:]
     crc = zlib.crc32(body, zlib.crc32(header, zlib.crc32(prefix)))
-    return b"".join((crc.to_bytes(4, "little"), prefix, header, body))
+    return crc.to_bytes(4, "little") + prefix, header, body
+
+
+def pack(number: int, frames: Sequence[bytes]) -> bytes:
+    """Returns a record of the two frames of a message."""
+    return b"".join(parts(number, frames))
 
 
 def read(file: BinaryIO) -> Record | None:

@@ -25,6 +25,7 @@ from learner.ledger import EpisodeId, Ledger
 logger = logging.getLogger(__name__)
 
 SEGMENT_BYTES = 64 * 1024 * 1024
+MOST_PARTS = 1024  # of one write, IOV_MAX
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 SUFFIX = ".journal"
 
@@ -105,20 +106,22 @@ class Journal:
         group, self._group = self._group, {}
         if not group:
             return 0
-        packed = [record.pack(self.end + i, frames) for i, frames in enumerate(group.values())]
+        parts: list[bytes] = []
+        for number, frames in enumerate(group.values(), self.end):
+            parts += record.parts(number, frames)
         with self._lock:
             try:
                 if self._size >= self._segment_bytes:
                     full, self._file = self._file, self._begin_segment()
                     full.close()
-                _write(self._file, b"".join(packed))
+                _write(self._file, parts)
                 os.fdatasync(self._file.fileno())
             except OSError as error:
                 if error.errno not in NO_ROOM:
                     raise
                 self._cut(self._size)
                 raise JournalFullError(f"{self._folder} has no room: {error.strerror}.") from error
-            self._size += sum(map(len, packed))
+            self._size += sum(map(len, parts))
         for episode in group:
             self.ledger.add(episode)
         self.end += len(group)
@@ -258,8 +261,12 @@ def _path(folder: pathlib.Path, first: int) -> pathlib.Path:
     return folder / f"{first:012d}{SUFFIX}"
 
 
-def _write(file: BinaryIO, data: bytes) -> None:
-    """Writes all of it: an unbuffered file may take a part, as when the disk becomes full."""
-    view = memoryview(data)
-    while view:
-        view = view[file.write(view) :]
+def _write(file: BinaryIO, parts: Sequence[bytes]) -> None:
+    """Writes all of it: a call may take a part, as when the disk becomes full."""
+    views = [memoryview(part) for part in parts if part]
+    while views:
+        written = os.writev(file.fileno(), views[:MOST_PARTS])
+        while views and written >= len(views[0]):
+            written -= len(views.pop(0))
+        if written:
+            views[0] = views[0][written:]
