@@ -179,7 +179,7 @@ def _serve(ingest: Ingest, connection: Connection) -> None:
     ended = threading.Event()
     # On a thread of its own, so that neither side waits for the other to read.
     threading.Thread(target=_obey, args=(ingest, connection, ended), daemon=True).start()
-    _send(connection, {"port": ingest.port})
+    _send(connection, {"port": ingest.port, "end": ingest.wait(0, 0.0)})
     end, report_at = -1, 0.0
     while not ended.is_set():
         newest, now = ingest.wait(max(end, 0), 0.1), time.monotonic()
