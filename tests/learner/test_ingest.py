@@ -300,7 +300,7 @@ def test_credit_is_shared_by_the_actors_and_sinks_with_what_waits(serving):
         ingest.consumed(2)
         header, _ = peer.ask(messages.pack(Kind.HEARTBEAT, beat))
         assert header.integer("credit_episodes") == 4
-        assert header.integer("credit_bytes") == 256 * 1024 * 1024
+        assert header.integer("credit_bytes") == 64 * 1024 * 1024
 
 
 def test_addresses_that_can_not_be_bound_are_named(serving, tmp_path):

@@ -125,6 +125,7 @@ def published(monkeypatch):
     return versions
 
 
+@pytest.mark.slow
 def test_a_learner_that_dies_anywhere_goes_on_with_the_same_episodes(world, published):
     for steps in (3, 40, 9, 60, 2, 50, 30):
         world.live(steps)
