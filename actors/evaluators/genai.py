@@ -52,7 +52,7 @@ class GenAIClient:
         self._temperature = temperature
 
     def describe(self, timeout_s: float) -> None:
-        config = {"http_options": {"timeout": _milliseconds(timeout_s)}}
+        config: Any = {"http_options": {"timeout": _milliseconds(timeout_s)}}
         self._call(lambda: self._client.models.get(model=self.model, config=config))
 
     def ask(self, question: Question, timeout_s: float) -> Answer:
@@ -63,7 +63,7 @@ class GenAIClient:
             else types.Part.from_text(text=part)
             for part in question.parts
         ]
-        config: dict[str, Any] = {
+        config: Any = {  # the client's dictionaries are typed too narrowly to be built up
             "system_instruction": question.instruction,
             "http_options": {"timeout": _milliseconds(timeout_s)},
         }
