@@ -101,6 +101,8 @@ class Client:
     """One actor's end of it, as `actors.client.LearnerClient`."""
 
     lost_s = 0.0
+    waiting = 0
+    task_weights = None
     welcome = SimpleNamespace(config_id="fixed")
 
     def __init__(self, learner: Learner):

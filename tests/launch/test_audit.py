@@ -1,11 +1,13 @@
 """How far a judge can be trusted, against the truth that a test knows."""
 
+import functools
 import json
 import random
 
 import pytest
 
 from actors.agents import RandomAgent, ScriptedExpert
+from actors.device import health
 from actors.device.adb import AdbDevice
 from actors.environment import PhoneEnvironment
 from actors.evaluate import Worker, evaluate
@@ -107,7 +109,7 @@ def test_a_stubbed_model_that_is_wrong_in_a_tenth_of_its_answers(
         state = Recorded(Told(), "state", path)
         environment = PhoneEnvironment(device, Audited(state, model), horizon)
         for agent in (ScriptedExpert(device), RandomAgent(0)):
-            worker = Worker(environment, agent, device.wait_ready)
+            worker = Worker(environment, agent, functools.partial(health.wait_ready, device))
             assert len(list(evaluate([worker], panel.entries))) == 30
     for judge in (model, state):
         judge.close()
