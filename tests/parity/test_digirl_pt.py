@@ -192,9 +192,9 @@ def test_a_file_becomes_episodes_that_a_converted_policy_learns_from(tmp_path, c
     config = build.configure("default", "distrl", overrides)
     run = {"workdir": tmp_path / "run", "listen": "tcp://127.0.0.1:0", "insecure": False}
     with build.learner(config=config, seed=0, **run) as learner:
-        before = jax.device_get(learner._state.params)
+        before = jax.device_get(learner._trainer.state.params)
         learner.run(lambda: False)
         assert (learner.progress.phase, learner.progress.updates) == ("done", 1)
-        after = jax.device_get(learner._state.params)
+        after = jax.device_get(learner._trainer.state.params)
     changed = jax.tree.map(lambda a, b: not np.array_equal(a, b), before, after)
     assert any(jax.tree.leaves(changed))
