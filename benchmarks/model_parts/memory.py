@@ -37,7 +37,7 @@ with Publisher("tcp://127.0.0.1:0").start() as publisher:
         publisher.publish(params, Version(1, step))
         if step == 1:
             del shapes
-        print(publisher.port, flush=True)
+        print(publisher.port, sum(x.nbytes for x in jax.tree.leaves(params)), flush=True)
         sys.stdin.readline()
 """
 
@@ -100,6 +100,7 @@ def run() -> Iterator[dict[str, Any]]:
             "trained": trained,
             "gib": round(measured["peak_gib"] - measured["before_gib"], 2),
             **numbers,
+            "published_mb": measured["published_mb"],  # a version, as float32
             "fetch_s": measured["fetch_s"],
         }
 
@@ -110,7 +111,7 @@ def _measure(trained: str) -> dict[str, Any]:
         _process(_LEARNER, trained) as learner,
         _process(_ACTOR, cache) as actor,
     ):
-        port = _line(learner)
+        port, published = _line(learner).split()
         _line(actor)  # it has compiled
         _tell(actor, f"tcp://127.0.0.1:{port}")
         _line(actor)  # it has acted
@@ -120,7 +121,7 @@ def _measure(trained: str) -> dict[str, Any]:
         _line(actor)
         _tell(actor, "end")
         measured: dict[str, Any] = json.loads(_line(actor))
-    return measured
+    return measured | {"published_mb": round(int(published) / 1e6, 1)}
 
 
 def _process(script: str, argument: str) -> subprocess.Popen[str]:
